@@ -1,0 +1,81 @@
+"""Every error that ForgeFlow raises on purpose.
+
+An error is one sentence for a person; what a program may need stands beside it as typed attributes. `web` maps
+classes to HTTP statuses and `cli` to exit codes, each in one table. Imports nothing of ForgeFlow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ForgeError(Exception):
+    """The root: catch it to catch whatever ForgeFlow itself reports."""
+
+
+class ConfigError(ForgeError):
+    """The configuration cannot be used; the process must not start (exit 78)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One thing wrong with one field of a request.
+
+    `pointer` is an RFC 9457 URI-fragment JSON pointer (`#/payload/command`, `#` for the whole body) or the bare
+    name of a query parameter. `detail` never repeats the refused value, which may be a secret.
+    """
+
+    pointer: str
+    detail: str
+    code: str
+
+
+class InvalidInput(ForgeError, ValueError):
+    """Something that a user gave is wrong; nothing was stored. `problems` names every bad field."""
+
+    def __init__(self, detail: str, problems: Sequence[FieldProblem] = ()) -> None:
+        super().__init__(detail)
+        self.problems = tuple(problems)
+
+
+class MalformedBody(InvalidInput):
+    """The body is not the JSON that we accept, so that no field of it can be named."""
+
+
+class BodyTooLarge(InvalidInput):
+    """The body is longer than `server.max_body`."""
+
+
+class CronError(InvalidInput):
+    """A cron expression, or its time zone, that is refused."""
+
+
+class NotFound(ForgeError):
+    """No such job or run."""
+
+
+class Conflict(ForgeError):
+    """The request is well formed but the present state does not allow it."""
+
+
+class StatusConflict(Conflict):
+    """The object's status does not answer this event."""
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before with a different body."""
+
+
+class StoreError(ForgeError):
+    """The database did not do what it was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached, or did not answer within the deadline; it may be tried again."""
+
+
+class SchemaMismatch(StoreError):
+    """The schema in the database does not fit this version of ForgeFlow."""
+
+
+class ExecutionError(ForgeError):
+    """A run could not be executed."""
