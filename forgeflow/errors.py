@@ -16,6 +16,10 @@ class ConfigError(ForgeError):
     """The configuration cannot be used; the process must not start (exit 78)."""
 
 
+class AddressTaken(ForgeError):
+    """The address to listen on is in use; another one, or later, would do (exit 75)."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
     """One thing wrong with one field of a request.

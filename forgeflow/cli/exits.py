@@ -1,0 +1,43 @@
+"""One table: class of error → exit code.  Source: README "Exit codes"."""
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from forgeflow.errors import (
+    AddressTaken,
+    ConfigError,
+    Conflict,
+    ForgeError,
+    InvalidInput,
+    NotFound,
+    SchemaMismatch,
+    StoreUnavailable,
+)
+
+FAILED = 1
+
+# The first class that fits decides.
+_TABLE: list[tuple[type[ForgeError], int]] = [
+    (AddressTaken, 75),
+    (ConfigError, 78),
+    (InvalidInput, 2),
+    (NotFound, 3),
+    (Conflict, 4),
+    (SchemaMismatch, 4),
+    (StoreUnavailable, 69),
+]
+
+
+def exit_code(error: ForgeError) -> int:
+    return next((code for kind, code in _TABLE if isinstance(error, kind)), FAILED)
+
+
+def exit_with(action: Callable[[], int]) -> NoReturn:
+    """Run a command to its end: its code, or that of its error after one sentence on stderr."""
+    try:
+        code = action()
+    except ForgeError as error:
+        print(f"forgeflow: {error}", file=sys.stderr)  # noqa: T201
+        code = exit_code(error)
+    sys.exit(code)

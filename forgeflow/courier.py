@@ -1,0 +1,253 @@
+"""The courier: a node's own database work, on the master's orders, over one listening connection.
+
+Orders: BEAT (children), PEEK, PEEK_IN (seconds), RECOVER (child, run, charged, error, error_type), FORGET, STOP.
+Answers: READY, BEATEN (children whose lease was renewed), DUE (due, cancels), NOTIFIED, RECOVERED (child),
+FORGOTTEN. An order whose answer was lost in a broken connection is not answered; the master orders it again.
+By itself it only listens, keeps the timer of the next due run and takes back the runs of other nodes' dead workers.
+"""
+
+import random
+import select
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+from psycopg import Notify
+
+from forgeflow.config import Config
+from forgeflow.domain.node import Node
+from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.process.clock import boottime
+from forgeflow.process.link import Link, Message
+from forgeflow.store import nodes, runs
+from forgeflow.store.connection import Connection, connect
+from forgeflow.store.listener import listen, prove_listening, take_notifications
+from forgeflow.store.runs import FailedRun, Owner
+from forgeflow.store.schema import require_current
+
+log = structlog.get_logger()
+
+EXIT_BOOT_FAILED = 3
+
+_ECHO_SECONDS = 30.0
+_RECONNECT_SECONDS = (0.1, 2.0)
+_MAX_EXPIRED = 50
+
+
+@dataclass(slots=True)
+class _Timers:
+    """When to do what next, on CLOCK_BOOTTIME; None: not at all."""
+
+    recover_at: float
+    echo_at: float
+    peek_at: float | None = None
+    echo_heard_at: float | None = None
+
+
+class Courier:
+    """One connection and what is to be done over it."""
+
+    def __init__(self, link: Link, config: Config, node: Node) -> None:
+        self._link = link
+        self._config = config
+        self._node = node
+        self._connection: Connection | None = None
+        now = boottime()
+        self._timers = _Timers(recover_at=now, echo_at=now)
+        self.is_stopped = False
+
+    def run_pass(self) -> None:
+        """Connect when necessary, wait for an order, a notification or a timer, and deal with it.
+
+        Blocks until one of them comes.  Raises SchemaMismatch; every other trouble with the database is logged once
+        and ends the connection.
+        """
+        if self._connection is None and not self._reconnect():
+            return
+        assert self._connection is not None
+        try:
+            self._wait(self._connection)
+            for message in self._link.receive():
+                self._obey(self._connection, message)
+            self._keep_time(self._connection)
+            # Last, for a notification that comes with a statement's answer leaves nothing on the socket to wake us.
+            for notification in take_notifications(self._connection):
+                self._hear(notification)
+        except StoreUnavailable as error:
+            log.warning("courier lost its connection", reason=str(error))
+            self._connection.close()
+            self._connection = None
+        if self._link.is_closed:
+            self.is_stopped = True
+
+    def _reconnect(self) -> bool:
+        try:
+            connection = connect(self._config, f"courier:{self._node.worker_id}")
+            require_current(connection)
+            listen(connection, f"{self._config.database.schema_name}_due")
+        except StoreUnavailable as error:
+            log.warning("courier waits for the database", reason=str(error))
+            self._pause(random.uniform(*_RECONNECT_SECONDS))
+            return False
+        self._connection = connection
+        self._timers = _Timers(recover_at=boottime(), echo_at=boottime(), peek_at=boottime())
+        self._link.send("READY")
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        """Wait without a connection: orders are read and dropped, but STOP."""
+        deadline = boottime() + seconds
+        poll = select.poll()
+        poll.register(self._link.fileno(), select.POLLIN)
+        while not self.is_stopped and (left := deadline - boottime()) > 0:
+            poll.poll(left * 1000)
+            self.is_stopped = any(message["kind"] == "STOP" for message in self._link.receive()) or self._link.is_closed
+
+    def _wait(self, connection: Connection) -> None:
+        timers = self._timers
+        deadlines = [timers.recover_at, timers.echo_at, *([timers.peek_at] if timers.peek_at is not None else [])]
+        poll = select.poll()
+        poll.register(self._link.fileno(), select.POLLIN)
+        poll.register(connection.fileno(), select.POLLIN)
+        poll.poll(max(0.0, (min(deadlines) - boottime()) * 1000 + 1))
+
+    def _hear(self, notification: Notify) -> None:
+        if notification.payload == "":
+            self._link.send("NOTIFIED")
+        elif notification.payload == "cancel":
+            self._timers.peek_at = boottime()
+        elif notification.payload == str(self._node.boot_id):
+            self._timers.echo_heard_at = boottime()
+
+    def _obey(self, connection: Connection, message: Message) -> None:
+        match message["kind"]:
+            case "BEAT":
+                self._beat(connection, message["children"])
+                self._peek(connection)
+            case "PEEK":
+                self._peek(connection)
+            case "PEEK_IN":
+                at = boottime() + message["seconds"]
+                self._timers.peek_at = min(at, self._timers.peek_at or at)
+            case "RECOVER":
+                self._recover_own(connection, message)
+            case "FORGET":
+                nodes.delete_node(connection, boot_id=self._node.boot_id)
+                self._link.send("FORGOTTEN")
+            case "STOP":
+                self.is_stopped = True
+
+    def _beat(self, connection: Connection, children: list[int]) -> None:
+        node = self._node
+        beat = nodes.beat_node(
+            connection,
+            boot_id=node.boot_id,
+            worker_id=node.worker_id,
+            hostname=node.hostname,
+            pid=node.pid,
+            roles=node.roles,
+            concurrency=node.concurrency,
+            version=node.version,
+            children=children,
+            lease_seconds=self._config.worker.lease_duration,
+        )
+        self._link.send("BEATEN", asked=children, renewed=beat.children)
+
+    def _peek(self, connection: Connection) -> None:
+        peek = runs.peek_queue(connection, boot_id=self._node.boot_id, max_due=self._node.concurrency)
+        self._link.send("DUE", due=peek.due, cancels=peek.cancels)
+        self._timers.peek_at = None if peek.next_due_seconds is None else boottime() + peek.next_due_seconds
+
+    def _recover_own(self, connection: Connection, message: Message) -> None:
+        """Hand back what a dead worker of this node owned; the master has seen its whole tree end."""
+        self._recover(
+            connection,
+            Owner(self._node.boot_id, message["child"]),
+            only_expired=False,
+            begun_run=UUID(message["run"]) if message["run"] else None,
+            all_begun=False,
+            charged=message["charged"],
+            error=message["error"],
+            error_type=message["error_type"],
+        )
+        self._link.send("RECOVERED", child=message["child"])
+
+    def _recover(
+        self,
+        connection: Connection,
+        owner: Owner,
+        *,
+        only_expired: bool,
+        begun_run: UUID | None,
+        all_begun: bool,
+        charged: bool,
+        error: str,
+        error_type: str,
+    ) -> None:
+        retry = self._config.retry
+        recovered = runs.recover_worker(
+            connection,
+            owner,
+            only_expired=only_expired,
+            begun_run=begun_run,
+            all_begun=all_begun,
+            error=error,
+            error_type=error_type,
+            charged=charged,
+            retry_base=retry.base,
+            retry_cap=retry.cap,
+        )
+        if recovered:
+            _log_recovered(owner, recovered, error)
+            runs.announce_due(connection)
+
+    def _keep_time(self, connection: Connection) -> None:
+        now, timers = boottime(), self._timers
+        if now >= timers.echo_at:
+            prove_listening(connection, f"{self._config.database.schema_name}_due", str(self._node.boot_id))
+            timers.echo_at = now + _ECHO_SECONDS
+        if now >= timers.recover_at:
+            self._recover_expired(connection)
+            timers.recover_at = now + self._config.worker.recovery_interval
+        if timers.peek_at is not None and now >= timers.peek_at:
+            self._peek(connection)
+        if timers.echo_heard_at is None or now - timers.echo_heard_at > 2 * _ECHO_SECONDS:
+            at = now + self._config.worker.poll_interval
+            timers.peek_at = min(at, timers.peek_at or at)
+
+    def _recover_expired(self, connection: Connection) -> None:
+        """Take back the runs of workers whose lease has passed: their nodes are gone or cut off."""
+        for expired in nodes.expired_workers(connection, max_rows=_MAX_EXPIRED):
+            self._recover(
+                connection,
+                Owner(expired.boot_id, expired.child),
+                only_expired=True,
+                begun_run=None,
+                all_begun=True,
+                charged=True,
+                error="the lease of its worker passed: the node died or lost the database",
+                error_type="lost",
+            )
+        for worker_id in nodes.delete_stale_nodes(connection):
+            log.warning("node gone", worker_id=worker_id)
+
+
+def _log_recovered(owner: Owner, recovered: list[FailedRun], error: str) -> None:
+    for run in recovered:
+        log.warning("run recovered", run_id=str(run.id), status=run.status, child=owner.child, reason=error)
+
+
+def main(link: Link, config: Config, node: Node) -> int:
+    """The courier's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit."""
+    courier = Courier(link, config, node)
+    link.send("BOOTED")
+    try:
+        while not courier.is_stopped:
+            courier.run_pass()
+    except SchemaMismatch as error:
+        log.error("courier cannot boot", reason=str(error))
+        return EXIT_BOOT_FAILED
+    except StoreError:
+        log.exception("courier failed")
+        return 1
+    return 0

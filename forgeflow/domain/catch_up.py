@@ -1,0 +1,86 @@
+"""Which ticks of a due job become runs, and which one comes next."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from forgeflow.domain.schedule import Schedule
+
+CatchUp = Literal["skip", "once", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class TickPlan:
+    """Ticks to fire, oldest first: `caught_up` late by policy, `on_time` as usual; `next_at` is the clock's new stand.
+
+    `gap` is the first and the last missed tick that nobody runs, when there are such ticks.
+    """
+
+    caught_up: tuple[datetime, ...]
+    on_time: tuple[datetime, ...]
+    gap: tuple[datetime, datetime] | None
+    next_at: datetime | None
+
+
+# Within the grace a schedule of seconds would owe a burst; one late tick older than this is enough.
+_BURST_SECONDS = 15.0
+
+
+def plan_once(run_at: datetime) -> TickPlan:
+    """A job with `run_at` has one tick, which is run however late it is."""
+    return TickPlan((), (run_at,), None, None)
+
+
+def plan_ticks(
+    schedule: Schedule, due_at: datetime, now: datetime, *, misfire_grace: float, catch_up: CatchUp, limit: int
+) -> TickPlan:
+    """What a job owes that was due at `due_at`, when it is `now`.
+
+    A tick late by less than `misfire_grace` seconds simply runs. Older ones are missed: `skip` drops them, `once`
+    runs the latest, `all` the latest `limit` of them. Costs at most `limit` steps back and the ticks within the
+    grace, however long the outage was.  Source: DESIGN.md 4, 5, 11.
+    """
+    grace_start = now - timedelta(seconds=misfire_grace)
+    in_grace = [due_at] if due_at > grace_start else []
+    in_grace += schedule.between(max(due_at, grace_start), now, _ticks_within(misfire_grace))
+    next_at = schedule.next_after(now)
+    missed = _latest_missed(schedule, due_at, grace_start, {"skip": 0, "once": 1, "all": limit}[catch_up])
+    return TickPlan(missed, _thin_burst(in_grace, now), _gap(schedule, due_at, grace_start, missed), next_at)
+
+
+def _ticks_within(seconds: float) -> int:
+    return int(seconds) + 2
+
+
+def _latest_missed(schedule: Schedule, due_at: datetime, end: datetime, count: int) -> tuple[datetime, ...]:
+    """The last `count` ticks from `due_at` to `end`, both included, oldest first."""
+    found: list[datetime] = []
+    upper = end + timedelta(microseconds=1)
+    while len(found) < count and (tick := schedule.previous(upper)) is not None and tick >= due_at:
+        found.append(tick)
+        upper = tick
+    if not found and count and due_at <= end:
+        found.append(due_at)  # a tick of an older version of the schedule
+    return tuple(reversed(found))
+
+
+def _thin_burst(ticks: list[datetime], now: datetime) -> tuple[datetime, ...]:
+    """Of ticks less than a minute apart and older than 15 s only the latest."""
+    edge = now - timedelta(seconds=_BURST_SECONDS)
+    followers = [*ticks[1:], None]
+    return tuple(
+        tick
+        for tick, follower in zip(ticks, followers, strict=True)
+        if tick >= edge or follower is None or follower >= edge or (follower - tick).total_seconds() >= 60
+    )
+
+
+def _gap(
+    schedule: Schedule, due_at: datetime, grace_start: datetime, kept: tuple[datetime, ...]
+) -> tuple[datetime, datetime] | None:
+    if due_at > grace_start:
+        return None
+    last = schedule.previous(kept[0] if kept else grace_start + timedelta(microseconds=1))
+    if kept and (last is None or last < due_at):
+        return None
+    return (due_at, max(due_at, last or due_at))

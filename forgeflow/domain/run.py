@@ -1,0 +1,52 @@
+"""A run's vocabulary: its statuses, and how an attempt ended."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+
+class RunStatus(StrEnum):
+    """Stored (or, for pending and running, derived from the owner) and shown; the last three are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a run printed: its beginning and its end as clean text, and how many bytes there were in all.
+
+    Clean: no NUL, no unpaired surrogate; bytes that are not UTF-8 are shown as U+FFFD. Otherwise a job's output
+    could keep its own ending from being stored.
+    """
+
+    head: str = ""
+    tail: str = ""
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt did not succeed.
+
+    `error_type`: failed, signalled, timed_out, not_started, crashed, cancelled, interrupted, unsupported. Only a
+    `charged` failure uses up a try.
+    """
+
+    error_type: str
+    error: str
+    charged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one attempt of a run ended; without `failure` it succeeded."""
+
+    run_id: UUID
+    attempt: int
+    failure: Failure | None = None
+    exit_code: int | None = None
+    output: Output = field(default_factory=Output)

@@ -1,0 +1,38 @@
+"""What every executor is given and what it promises."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from forgeflow.domain.run import Ending
+from forgeflow.store.runs import ClaimedRun
+
+
+class Orders(Protocol):
+    """What a running attempt may be told from outside."""
+
+    def fileno(self) -> int:
+        """Readable when something has come."""
+
+    def stop_reason(self, run: ClaimedRun) -> str | None:
+        """`cancelled` or `interrupted` when this attempt shall stop, else None.  Reads what has come; never blocks."""
+
+
+class Executor(Protocol):
+    def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
+        """Execute one attempt and return when nothing of it is left.
+
+        What goes wrong with the job is part of the Ending; an exception is a bug of the executor.
+        """
+
+
+def run_environment(run: ClaimedRun) -> Mapping[str, str]:
+    """What tells a job which run it is, so that it can be idempotent.  Source: README "What a job is told"."""
+    return {
+        "FORGEFLOW_RUN_ID": str(run.id),
+        "FORGEFLOW_ATTEMPT": str(run.attempt),
+        "FORGEFLOW_JOB_ID": str(run.job_id),
+        "FORGEFLOW_JOB_NAME": run.job_name,
+        "FORGEFLOW_SCHEDULED_FOR": run.scheduled_for.isoformat().replace("+00:00", "Z"),
+        "FORGEFLOW_TIMEZONE": run.timezone,
+        "FORGEFLOW_IS_CATCH_UP": "true" if run.is_catch_up else "false",
+    }

@@ -1,0 +1,193 @@
+"""The shell executor: a command in a process group of its own.
+
+The run is over when the command's first process has ended; whatever it left behind is killed then, daemons
+included, before the ending is reported. Nothing here waits without a deadline.
+"""
+
+import contextlib
+import os
+import pwd
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import structlog
+
+from forgeflow.config import Config
+from forgeflow.domain.run import Ending, Failure, Output
+from forgeflow.executors.base import Orders, run_environment
+from forgeflow.executors.output import OutputKeeper
+from forgeflow.process.clock import boottime
+from forgeflow.process.tree import kill_strays_until_none, signal_group
+from forgeflow.store.runs import ClaimedRun
+
+log = structlog.get_logger()
+
+# How long descendants that still hold the output may go on after the command itself has ended.
+_LINGER_SECONDS = 1.0
+_READ_BYTES = 65536
+
+StopReason = Literal["timed_out", "cancelled", "interrupted"]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One running command: its process, the reading end of its output, and what is to happen when."""
+
+    leader: int
+    pidfd: int
+    pipe: int
+    kept: OutputKeeper
+    timeout_at: float
+    stop_reason: str | None = None
+    kill_at: float | None = None
+    is_pipe_open: bool = True
+
+
+class ShellExecutor:
+    """Runs `payload.command` with `<shell> -c`.  One at a time; made once per worker."""
+
+    def __init__(self, config: Config) -> None:
+        self._settings = config.executor_shell
+        self._kill_grace = config.worker.kill_grace
+        passed = {name: os.environ[name] for name in self._settings.env_pass if name in os.environ}
+        self._environment: Mapping[str, str] = {"PATH": os.defpath, **passed}
+        self._workdir = self._settings.workdir or _home()
+
+    def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(writing, True)
+        try:
+            process = self._start(run, writing)
+        except OSError as error:
+            os.close(reading)
+            reason = f"the command was not started: {error.strerror}: {error.filename or self._settings.shell}"
+            return Ending(run.id, run.attempt, Failure("not_started", reason, charged=True))
+        finally:
+            os.close(writing)
+        attempt = _Attempt(
+            process.pid,
+            os.pidfd_open(process.pid),
+            reading,
+            OutputKeeper(self._settings.output_limit),
+            boottime() + run.timeout_seconds,
+        )
+        try:
+            self._watch(attempt, run, orders)
+            status = self._end(attempt)
+        finally:
+            os.close(attempt.pidfd)
+            os.close(reading)
+        process.returncode = status  # reaped here, not by subprocess
+        return _ending(run, attempt, status)
+
+    def _start(self, run: ClaimedRun, writing: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [self._settings.shell, "-c", run.payload["command"]],
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            cwd=self._workdir,
+            env={**self._environment, **run_environment(run)},
+            process_group=0,
+        )
+
+    def _watch(self, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
+        """Read output and orders and keep the time until the command's first process has ended."""
+        poll = select.poll()
+        for descriptor in (attempt.pidfd, attempt.pipe, orders.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            self._keep_time(attempt)
+            deadline = attempt.kill_at if attempt.stop_reason else attempt.timeout_at
+            ready = dict(poll.poll(None if deadline is None else max(0.0, (deadline - boottime()) * 1000 + 1)))
+            if attempt.pipe in ready:
+                _read_output(attempt)
+                if not attempt.is_pipe_open:
+                    poll.unregister(attempt.pipe)
+            if attempt.pidfd in ready:
+                return
+            if orders.fileno() in ready and (reason := orders.stop_reason(run)) and not attempt.stop_reason:
+                self._stop(attempt, reason)
+
+    def _keep_time(self, attempt: _Attempt) -> None:
+        now = boottime()
+        if not attempt.stop_reason and now >= attempt.timeout_at:
+            self._stop(attempt, "timed_out")
+        if attempt.kill_at is not None and now >= attempt.kill_at:
+            signal_group(attempt.leader, signal.SIGKILL)
+            attempt.kill_at = None
+
+    def _stop(self, attempt: _Attempt, reason: str) -> None:
+        """TERM to the group; KILL follows after `worker.kill_grace`."""
+        attempt.stop_reason = reason
+        attempt.kill_at = boottime() + self._kill_grace
+        signal_group(attempt.leader, signal.SIGTERM)
+
+    def _end(self, attempt: _Attempt) -> int:
+        """Kill what is left, reap the command, read the rest.  Returns its status as subprocess would."""
+        _read_until_closed(attempt, boottime() + (0.0 if attempt.stop_reason else _LINGER_SECONDS))
+        # The zombie still holds the group's id, so that this cannot reach anybody else.
+        signal_group(attempt.leader, signal.SIGKILL)
+        _, status = os.waitpid(attempt.leader, 0)
+        left = kill_strays_until_none(pause=lambda: time.sleep(0.001))
+        if left:
+            log.warning("processes left behind killed", count=left)
+        _read_until_closed(attempt, boottime() + _LINGER_SECONDS)
+        return os.waitstatus_to_exitcode(status)
+
+
+def _home() -> str:
+    """The home of the node's user when it can be entered, else /."""
+    with contextlib.suppress(KeyError):
+        home = pwd.getpwuid(os.getuid()).pw_dir
+        if os.access(home, os.X_OK):
+            return home
+    return "/"
+
+
+def _read_output(attempt: _Attempt) -> None:
+    try:
+        data = os.read(attempt.pipe, _READ_BYTES)
+    except BlockingIOError:
+        return
+    attempt.kept.feed(data)
+    attempt.is_pipe_open = bool(data)
+
+
+def _read_until_closed(attempt: _Attempt, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(attempt.pipe, select.POLLIN)
+    while attempt.is_pipe_open and poll.poll(max(0.0, (deadline - boottime()) * 1000)):
+        _read_output(attempt)
+        if boottime() >= deadline:
+            return
+
+
+def _ending(run: ClaimedRun, attempt: _Attempt, status: int) -> Ending:
+    output = attempt.kept.output()
+    exit_code = status if status >= 0 else None
+    return Ending(run.id, run.attempt, _failure(run, attempt, status, output), exit_code, output)
+
+
+def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) -> Failure | None:
+    """Why the attempt failed; a stop that the command answered in time with success is still a stop."""
+    match attempt.stop_reason:
+        case "timed_out":
+            return Failure("timed_out", f"still running after {run.timeout_seconds:g} s, stopped", charged=True)
+        case "cancelled":
+            return Failure("cancelled", "stopped because its job was cancelled", charged=False)
+        case "interrupted":
+            return Failure("interrupted", "stopped because its node is stopping", charged=False)
+    if status == 0:
+        return None
+    if status < 0:
+        name = signal.Signals(-status).name if -status in signal.valid_signals() else "unknown"
+        return Failure("signalled", f"ended by signal {-status} ({name})", charged=True)
+    meaning = {126: " (found, but could not be executed)", 127: " (command not found)"}.get(status, "")
+    kind = "not_found" if status == 127 else "failed"
+    return Failure(kind, f"exit code {status}{meaning}", charged=True)

@@ -1,0 +1,434 @@
+"""The master's loop: deaths, orders from outside, time, population, orders to the courier, then wait."""
+
+import contextlib
+import os
+import random
+import select
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import structlog
+from setproctitle import setproctitle
+
+from forgeflow import courier
+from forgeflow.config import Config
+from forgeflow.domain.node import Node
+from forgeflow.master.children import Backoff, Child, Children, Role, bury, describe_exit
+from forgeflow.process.clock import boottime
+from forgeflow.process.fork import fork_child, freeze_heap
+from forgeflow.process.link import Link, Message
+from forgeflow.process.tree import become_subreaper, children, kill_child, kill_strays
+from forgeflow.scheduler import loop as scheduler
+from forgeflow.worker import loop as worker
+
+log = structlog.get_logger()
+
+EXIT_BOOT_FAILED = 3
+
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+_RECOVER_AGAIN_SECONDS = 1.0
+_SECOND_INT_SECONDS = 1.0
+_FAREWELL_SECONDS = 5.0
+_POLL_SECONDS = 1.0
+
+
+class Phase(IntEnum):
+    """Only ever forward."""
+
+    RUNNING = 0
+    DRAINING = 1  # nothing new; wait for what runs
+    STOPPING = 2  # stop what runs and hand it back
+    LEAVING = 3  # no worker left; tell the database
+    STOPPED = 4
+
+
+@dataclass(slots=True)
+class _Timers:
+    """CLOCK_BOOTTIME; the next beat, the next repetition of a recovery, and the ends of phases."""
+
+    beat_at: float = 0.0
+    recover_at: float = 0.0
+    drain_until: float = float("inf")
+    kill_at: float = float("inf")
+    leave_until: float = float("inf")
+    interrupted_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class _Wakes:
+    """When work was last heard of, and whether the courier is already looking how much."""
+
+    heard_at: float = float("-inf")
+    is_peeking: bool = False
+
+
+class Master:
+    """One node. `run` is its whole life; `run_pass` one turn of the loop."""
+
+    def __init__(self, config: Config, node: Node) -> None:
+        self._config = config
+        self._node = node
+        self._children = Children()
+        self._backoff = {role: Backoff() for role in Role}
+        self._timers = _Timers()
+        self._wakes = _Wakes()
+        self._signals: set[int] = set()
+        self._phase = Phase.RUNNING
+        self._was_ready = False
+        self._exit_code = 0
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+
+    def run(self) -> int:
+        """Serve until told to stop.  Returns 0, or 3 when no worker could boot."""
+        become_subreaper()
+        for number in _HANDLED:
+            signal.signal(number, lambda number, _frame: self._signals.add(number))
+        signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
+        setproctitle(f"forgeflow: master {self._node.worker_id}")
+        freeze_heap()
+        log.info(
+            "node started", worker_id=self._node.worker_id, boot_id=str(self._node.boot_id), roles=self._node.roles
+        )
+        while self._phase is not Phase.STOPPED:
+            self.run_pass()
+        signal.set_wakeup_fd(-1)
+        log.info("node stopped", worker_id=self._node.worker_id, exit_code=self._exit_code)
+        return self._exit_code
+
+    def run_pass(self) -> None:
+        """One turn. Nothing in it blocks but the wait at its end, a second at most."""
+        assert threading.active_count() == 1
+        strays = self._reap()
+        self._take_signals()
+        self._keep_time()
+        self._populate()
+        self._order(has_strays=bool(strays))
+        self._advance(has_strays=bool(strays))
+        if self._phase is not Phase.STOPPED:
+            self._wait(has_strays=bool(strays))
+
+    # 1 deaths
+
+    def _reap(self) -> int:
+        """Collect every dead child and kill what dead workers left behind; returns how many strays were alive."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if child := self._children.by_pid.get(pid):
+                self._read(child)  # what it said before it died
+                del self._children.by_pid[pid]
+                self._note_death(child, os.waitstatus_to_exitcode(status))
+        if set(children()) - set(self._children.by_pid):
+            return kill_strays(self._children.by_pid) or 1
+        return 0
+
+    def _note_death(self, child: Child, code: int) -> None:
+        child.link.close()
+        now = boottime()
+        self._backoff[child.role].note_death(now, was_ready=child.is_ready, jitter=random.random())
+        expected = self._phase >= Phase.DRAINING and code == 0
+        if not expected and self._backoff[child.role].deaths & (self._backoff[child.role].deaths - 1) == 0:
+            # A crash loop is told at its 1st, 2nd, 4th, 8th … death.
+            log.warning(
+                "child died",
+                role=child.role,
+                number=child.number,
+                pid=child.pid,
+                how=describe_exit(code),
+                run_id=child.run,
+                reason=child.kill_reason,
+                deaths=self._backoff[child.role].deaths,
+            )
+        if child.role is Role.WORKER:
+            self._children.unrecovered[child.number] = bury(child, code)
+            self._timers.recover_at = now
+        if code == EXIT_BOOT_FAILED and not self._was_ready and self._backoff[child.role].deaths >= 3:
+            log.error("node cannot boot", role=child.role)
+            self._exit_code = EXIT_BOOT_FAILED
+            self._enter(Phase.STOPPING)
+
+    # 2 orders from outside
+
+    def _take_signals(self) -> None:
+        taken, self._signals = self._signals, set()
+        for number in sorted(taken):
+            match number:
+                case signal.SIGTERM:
+                    self._enter(Phase.DRAINING)
+                case signal.SIGINT:
+                    again = boottime() - self._timers.interrupted_at >= _SECOND_INT_SECONDS
+                    if self._phase is Phase.DRAINING and again:
+                        self._enter(Phase.STOPPING)
+                    elif self._phase is Phase.RUNNING:
+                        self._timers.interrupted_at = boottime()
+                        self._enter(Phase.DRAINING)
+                case signal.SIGQUIT:
+                    self._enter(Phase.STOPPING)
+                case signal.SIGUSR2:
+                    self._dump()
+                case signal.SIGHUP:
+                    log.warning("reload is not supported yet; restart the node to change its configuration")
+
+    def _enter(self, phase: Phase) -> None:
+        if phase <= self._phase:
+            return
+        self._phase = phase
+        now = boottime()
+        log.info("phase entered", phase=phase.name.lower())
+        if phase is Phase.DRAINING:
+            self._timers.drain_until = now + self._config.worker.drain_timeout
+            self._tell(Role.WORKER, "DRAIN")
+            self._tell(Role.SCHEDULER, "STOP")
+        elif phase is Phase.STOPPING:
+            # The job gets kill_grace between TERM and KILL, its worker then a little to report.
+            self._timers.kill_at = now + self._config.worker.kill_grace + 2 * self._config.worker.statement_deadline
+            self._tell(Role.WORKER, "STOP")
+            self._tell(Role.SCHEDULER, "STOP")
+        elif phase is Phase.LEAVING:
+            self._timers.leave_until = now + _FAREWELL_SECONDS
+            self._timers.recover_at = now
+            self._send_courier("FORGET")
+
+    def _dump(self) -> None:
+        for child in self._children:
+            log.info(
+                "child",
+                role=child.role,
+                number=child.number,
+                pid=child.pid,
+                ready=child.is_ready,
+                run_id=child.run,
+                age_seconds=round(boottime() - child.forked_at, 1),
+            )
+
+    # 3 time
+
+    def _keep_time(self) -> None:
+        now = boottime()
+        for child in self._children:
+            if not child.is_booted and now - child.forked_at > self._config.worker.spawn_timeout:
+                self._kill(child, "not booted in time")
+        if now >= self._timers.drain_until:
+            self._timers.drain_until = float("inf")
+            log.warning("drain timed out; what still runs is stopped")
+            self._enter(Phase.STOPPING)
+        if now >= self._timers.kill_at:
+            for child in (*self._children.of(Role.WORKER), *self._children.of(Role.SCHEDULER)):
+                self._kill(child, "its node is stopping")
+
+    def _kill(self, child: Child, reason: str) -> None:
+        if child.kill_reason is None:
+            log.warning("child killed", role=child.role, number=child.number, pid=child.pid, reason=reason)
+            child.kill_reason = reason
+        kill_child(child.pid)
+
+    # 4 population
+
+    def _populate(self) -> None:
+        """Fork at most one missing child, so that a turn stays short."""
+        for role, wanted in self._wanted().items():
+            missing = wanted - len(self._children.of(role))
+            if missing > 0 and boottime() >= self._backoff[role].not_before:
+                self._fork(role)
+                return
+
+    def _wanted(self) -> dict[Role, int]:
+        serves = self._phase is Phase.RUNNING
+        return {
+            Role.COURIER: int(self._phase < Phase.STOPPED),
+            Role.SCHEDULER: int(serves and "scheduler" in self._node.roles),
+            Role.WORKER: self._node.concurrency if serves and "worker" in self._node.roles else 0,
+        }
+
+    def _fork(self, role: Role) -> None:
+        number = self._children.next_number()
+        ours, theirs = Link.pair()
+        try:
+            pid = fork_child(lambda: self._become(role, theirs, number), keep=[theirs.fileno()])
+        except OSError as error:
+            log.error("fork failed", role=role, reason=str(error))
+            self._backoff[role].note_death(boottime(), was_ready=False, jitter=random.random())
+            ours.close()
+            return
+        finally:
+            theirs.close()
+        self._children.by_pid[pid] = Child(pid, number, role, ours, boottime())
+
+    def _become(self, role: Role, link: Link, number: int) -> int:
+        """In the child: its whole life."""
+        structlog.contextvars.bind_contextvars(role=role.value, child=number)
+        setproctitle(f"forgeflow: {role} {number} {self._node.worker_id}")
+        entries: dict[Role, Callable[[], int]] = {
+            Role.COURIER: lambda: courier.main(link, self._config, self._node),
+            Role.SCHEDULER: lambda: scheduler.main(link, self._config, self._node),
+            Role.WORKER: lambda: worker.main(link, self._config, self._node, number),
+        }
+        return entries[role]()
+
+    # 5 orders to the courier, wakes to the workers
+
+    def _order(self, *, has_strays: bool) -> None:
+        now = boottime()
+        if now >= self._timers.beat_at:
+            self._send_courier("BEAT", children=self._children.living_workers())
+            self._timers.beat_at = now + self._config.worker.heartbeat_interval
+        if self._children.unrecovered and not has_strays and now >= self._timers.recover_at:
+            # Never before the dead worker's tree is empty, or the run would be executed twice.
+            for dead in self._children.unrecovered.values():
+                self._send_courier(
+                    "RECOVER",
+                    child=dead.number,
+                    run=dead.run,
+                    charged=dead.charged,
+                    error=dead.error,
+                    error_type=dead.error_type,
+                )
+            self._timers.recover_at = now + _RECOVER_AGAIN_SECONDS
+
+    def _send_courier(self, kind: str, **data: Any) -> bool:
+        child = self._children.the(Role.COURIER)
+        return child is not None and child.link.send(kind, **data)
+
+    def _tell(self, role: Role, kind: str) -> None:
+        for child in self._children.of(role):
+            child.link.send(kind)
+
+    def _wake(self, count: int) -> None:
+        for child in self._children.idle_workers()[:count]:
+            if child.link.send("WAKE"):
+                child.idle_since = None
+
+    def _hear_of_work(self) -> None:
+        """At least one run is due: wake one worker at once, and look how many more there is work for."""
+        self._wakes.heard_at = boottime()
+        self._wake(1)
+        if self._children.idle_workers() and not self._wakes.is_peeking:
+            self._wakes.is_peeking = self._send_courier("PEEK")
+
+    # 6 leave
+
+    def _advance(self, *, has_strays: bool) -> None:
+        """Go on to the next phase when this one is done."""
+        others = self._children.of(Role.WORKER) + self._children.of(Role.SCHEDULER)
+        if self._phase in (Phase.DRAINING, Phase.STOPPING) and not others and not has_strays:
+            if not self._children.unrecovered or self._timers.leave_until < boottime():
+                self._enter(Phase.LEAVING)
+            elif self._timers.leave_until == float("inf"):
+                self._timers.leave_until = boottime() + _FAREWELL_SECONDS
+        if self._phase is Phase.LEAVING and boottime() >= self._timers.leave_until:
+            log.warning("left without a word to the database", unrecovered=len(self._children.unrecovered))
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the courier; whatever is left of it is killed with it."""
+        for child in self._children:
+            kill_child(child.pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, 0)
+            child.link.close()
+        self._children.by_pid.clear()
+        self._phase = Phase.STOPPED
+
+    # 7 wait, and read what the children say
+
+    def _wait(self, *, has_strays: bool) -> None:
+        poll = select.poll()
+        poll.register(self._wake_receiver, select.POLLIN)
+        links = {child.link.fileno(): child for child in self._children if not child.link.is_closed}
+        for descriptor in links:
+            poll.register(descriptor, select.POLLIN)
+        ready = poll.poll(self._seconds_to_wait(has_strays=has_strays) * 1000)
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_receiver.recv(4096):
+                pass
+        for descriptor, _ in ready:
+            if child := links.get(descriptor):
+                self._read(child)
+
+    def _seconds_to_wait(self, *, has_strays: bool) -> float:
+        if has_strays:
+            return 0.005
+        now = boottime()
+        deadlines = [self._timers.beat_at, self._timers.drain_until, self._timers.kill_at, self._timers.leave_until]
+        if self._children.unrecovered:
+            deadlines.append(self._timers.recover_at)
+        for role, wanted in self._wanted().items():
+            if wanted > len(self._children.of(role)):
+                deadlines.append(self._backoff[role].not_before)
+        return min(_POLL_SECONDS, max(0.0, min(deadlines) - now))
+
+    def _read(self, child: Child) -> None:
+        for message in child.link.receive():
+            self._hear(child, message)
+
+    def _hear(self, child: Child, message: Message) -> None:
+        match message["kind"]:
+            case "BOOTED":
+                child.is_booted = True
+            case "READY":
+                self._hear_ready(child)
+            case "START":
+                child.run, child.attempt, child.idle_since = message["run"], message["attempt"], None
+            case "IDLE":
+                child.run = None
+                child.idle_since = message["since"]
+                if self._wakes.heard_at >= message["since"]:
+                    self._wake_child(child)
+            case "RETRY_IN":
+                self._send_courier("PEEK_IN", seconds=message["seconds"])
+            case "NOTIFIED":
+                self._hear_of_work()
+            case "DUE":
+                self._hear_due(message)
+            case "BEATEN":
+                self._hear_beaten(message)
+            case "RECOVERED":
+                self._children.unrecovered.pop(message["child"], None)
+            case "FORGOTTEN":
+                if self._phase is Phase.LEAVING:
+                    self._leave()
+
+    def _wake_child(self, child: Child) -> None:
+        if child.link.send("WAKE"):
+            child.idle_since = None
+
+    def _hear_ready(self, child: Child) -> None:
+        child.is_ready = True
+        self._backoff[child.role].deaths = 0
+        if child.role is Role.COURIER:
+            # It may be a new one: what the one before was asked is asked again.
+            self._timers.beat_at = self._timers.recover_at = 0.0
+            self._wakes.is_peeking = False
+        elif child.role is Role.WORKER and not self._was_ready:
+            self._was_ready = True
+            log.info("node ready", worker_id=self._node.worker_id)
+        if self._phase is not Phase.RUNNING and child.role is Role.WORKER:
+            child.link.send("DRAIN" if self._phase is Phase.DRAINING else "STOP")
+
+    def _hear_due(self, message: Message) -> None:
+        self._wakes.is_peeking = False
+        if message["due"]:
+            self._wakes.heard_at = boottime()
+            self._wake(message["due"])
+        by_number = {child.number: child for child in self._children.of(Role.WORKER)}
+        for cancel in message["cancels"]:
+            if child := by_number.get(cancel["child"]):
+                child.link.send("CANCEL", run=cancel["run"], attempt=cancel["attempt"])
+
+    def _hear_beaten(self, message: Message) -> None:
+        """A worker whose lease was not renewed has lost its row, and with it its runs, to another node."""
+        lost = set(message["asked"]) - set(message["renewed"])
+        for child in self._children.of(Role.WORKER):
+            if child.number in lost:
+                self._kill(child, "its lease was taken back")

@@ -1,0 +1,83 @@
+"""Forking a child that starts clean."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from forgeflow.process.tree import die_with_parent
+
+_ALL_SIGNALS = signal.valid_signals()
+
+
+def freeze_heap() -> None:
+    """Before the first fork, once: what is on the heap now stays shared with the children."""
+    gc.collect()
+    gc.freeze()
+
+
+def _noted(_number: int, _frame: object) -> None:
+    """A handler that does nothing, rather than SIG_IGN, which a job would inherit over exec."""
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, _noted)
+    for number in (signal.SIGCHLD, signal.SIGQUIT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _close_others(keep: Collection[int]) -> None:
+    """Close every descriptor but stdio and `keep`: a sibling that held our parent's ends would hide its death."""
+    kept = {0, 1, 2, *keep}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - a Path would open the listing later
+        if (number := int(name)) not in kept:
+            try:
+                os.close(number)
+            except OSError:  # the listing's own descriptor
+                continue
+
+
+def fork_child(main: Callable[[], int], *, keep: Collection[int]) -> int:
+    """Fork; the child runs `main` and exits with what it returns, 70 when it raises.  Returns the child's id.
+
+    The child has its own session, no handlers or descriptors of the parent but stdio and `keep`, an empty signal mask
+    and dies with the parent. Signals are blocked in between, so none is lost. Call it from a process with one thread
+    (checked).  Raises OSError when the system has no process to give; that is to be tried again later.
+    """
+    assert threading.active_count() == 1, "a process with threads must not fork"
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+    try:
+        pid = os.fork()
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+        raise
+    if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+        return pid
+    code = 70
+    try:
+        _reset_signals()
+        die_with_parent(parent)
+        os.setsid()
+        _close_others(keep)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        code = main()
+    except BaseException:  # noqa: BLE001 - the edge of the process
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def open_descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir())) - 1

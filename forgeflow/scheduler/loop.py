@@ -1,0 +1,110 @@
+"""A scheduler's life: campaign, lead, resign."""
+
+import random
+import select
+import time
+
+import structlog
+
+from forgeflow.config import Config
+from forgeflow.domain.node import Node
+from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.process.clock import boottime
+from forgeflow.process.link import Link
+from forgeflow.scheduler import ticks
+from forgeflow.scheduler.leader import Leadership, campaign, open_session, resign
+from forgeflow.scheduler.sweep import sweep_orphans
+from forgeflow.store.connection import Connection
+from forgeflow.store.listener import take_notifications
+
+log = structlog.get_logger()
+
+EXIT_BOOT_FAILED = 3
+
+_SWEEP_SECONDS = 60.0
+
+
+class Scheduler:
+    """One session, a standby's or the leader's."""
+
+    def __init__(self, link: Link, config: Config, node: Node) -> None:
+        self._link = link
+        self._config = config
+        self._node = node
+        self._connection: Connection | None = None
+        self._leadership: Leadership | None = None
+        self._sweep_at = 0.0
+        self.is_stopped = False
+
+    def run_pass(self) -> None:
+        """Campaign or lead for one pass, then wait for the next or for what comes first.
+
+        Trouble with the database ends the session and with it the leadership.  Raises SchemaMismatch.
+        """
+        try:
+            if self._connection is None:
+                self._connection = open_session(self._config, self._node)
+                self._link.send("READY")
+            if self._leadership is None:
+                self._leadership = campaign(self._connection, self._config, self._node)
+            if self._leadership:
+                self._lead(self._leadership)
+                self._wait(self._until_next_tick())
+            else:
+                self._wait(self._config.scheduler.campaign_interval)
+        except StoreUnavailable as error:
+            log.warning("scheduler lost its connection", reason=str(error), was_leader=self._leadership is not None)
+            self._close()
+            self._wait(random.uniform(0.1, 1.0))
+
+    def _lead(self, leadership: Leadership) -> None:
+        ticks.run_pass(leadership.connection, self._config, leadership.term)
+        if boottime() >= self._sweep_at:
+            sweep_orphans(leadership.connection, self._config)
+            self._sweep_at = boottime() + _SWEEP_SECONDS
+
+    def _until_next_tick(self) -> float:
+        """Passes keep step with the wall clock, so that a tick on a whole second is late by milliseconds only."""
+        tick = self._config.scheduler.tick
+        return tick - time.time() % tick + 0.002
+
+    def _wait(self, seconds: float) -> None:
+        """Until the time is over, STOP came, or, as a standby, a leader has resigned."""
+        poll = select.poll()
+        poll.register(self._link.fileno(), select.POLLIN)
+        if self._connection and not self._leadership:
+            poll.register(self._connection.fileno(), select.POLLIN)
+        ready = dict(poll.poll(seconds * 1000))
+        if self._link.fileno() in ready:
+            stopped = any(message["kind"] == "STOP" for message in self._link.receive())
+            self.is_stopped = stopped or self._link.is_closed
+        elif ready and self._connection:
+            take_notifications(self._connection)
+
+    def _close(self) -> None:
+        if self._connection:
+            self._connection.close()
+        self._connection = self._leadership = None
+
+    def stop(self) -> None:
+        """Give up leadership at once."""
+        if self._leadership:
+            resign(self._leadership)
+        self._close()
+
+
+def main(link: Link, config: Config, node: Node) -> int:
+    """The scheduler's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit, 1 a bug."""
+    scheduler = Scheduler(link, config, node)
+    link.send("BOOTED")
+    try:
+        while not scheduler.is_stopped:
+            scheduler.run_pass()
+        scheduler.stop()
+    except SchemaMismatch as error:
+        log.error("scheduler cannot boot", reason=str(error))
+        return EXIT_BOOT_FAILED
+    except StoreError:
+        log.exception("scheduler failed")
+        return 1
+    return 0

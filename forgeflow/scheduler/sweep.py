@@ -1,0 +1,35 @@
+"""The net under recovery: runs whose owner has no row any more."""
+
+import structlog
+
+from forgeflow.config import Config
+from forgeflow.store import runs
+from forgeflow.store.connection import Connection
+
+log = structlog.get_logger()
+
+
+def sweep_orphans(connection: Connection, config: Config) -> int:
+    """Hand back every run whose owner is not registered; returns how many.  Raises StoreError.
+
+    Recovery leaves none behind; a bug, or an operator who deleted a row by hand, would.
+    """
+    recovered = 0
+    for owner in runs.orphaned_owners(connection):
+        handed_back = runs.recover_worker(
+            connection,
+            owner,
+            only_expired=False,
+            begun_run=None,
+            all_begun=True,
+            error="its worker is not registered",
+            error_type="lost",
+            charged=True,
+            retry_base=config.retry.base,
+            retry_cap=config.retry.cap,
+        )
+        recovered += len(handed_back)
+        log.error("orphaned runs recovered", boot_id=str(owner.boot_id), child=owner.child, runs=len(handed_back))
+    if recovered:
+        runs.announce_due(connection)
+    return recovered

@@ -1,0 +1,127 @@
+"""What a job submission may say; every bad field is named, none of the refused values is repeated."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from forgeflow.domain.document import find_problems, text_problem
+from forgeflow.domain.schedule import Schedule, check_zone
+from forgeflow.errors import CronError, FieldProblem, InvalidInput
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)")
+
+# pydantic's words for what users meet most, in ours.
+_MESSAGES = {
+    "extra_forbidden": "is not a field of this object",
+    "missing": "is required",
+    "string_type": "expected a string",
+    "int_type": "expected an integer",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
+    "dict_type": "expected an object",
+    "model_type": "expected an object",
+    "list_type": "expected a list",
+}
+
+
+def _read_time(value: Any) -> Any:
+    """An RFC 3339 time with an offset, as UTC."""
+    if value is None or isinstance(value, datetime):
+        return value
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise ValueError("expected a time such as 2026-07-01T09:00:00Z, with Z or an offset")
+    try:
+        return datetime.fromisoformat(value.upper()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError("expected an existing time between the years 1 and 9999, in UTC too") from error
+
+
+Time = Annotated[datetime, BeforeValidator(_read_time)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ShellPayload(_Body):
+    command: str = Field(min_length=1, max_length=100_000)
+
+
+class JobRequest(_Body):
+    """A submission; `executor` decides what `payload` must be.  Source: README "API"."""
+
+    name: str = Field(min_length=1, max_length=200)
+    executor: Literal["shell"]
+    payload: ShellPayload
+    cron_expr: str | None = None
+    run_at: Time | None = None
+    timezone: str = "UTC"
+    priority: int = Field(default=5, ge=1, le=9)
+    max_attempts: int = Field(default=3, ge=1, le=1000)
+    timeout_seconds: float = Field(default=300.0, gt=0, le=366 * 86400)
+    catch_up: Literal["skip", "once", "all"] = "skip"
+    catch_up_limit: int = Field(default=10, ge=1, le=1000)
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=200)
+    tags: list[Annotated[str, Field(min_length=1, max_length=50)]] = Field(default=[], max_length=20)
+    description: str = Field(default="", max_length=2000)
+    paused: bool = False
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> "JobRequest":
+        if self.cron_expr is not None and self.run_at is not None:
+            raise ValueError("cron_expr and run_at exclude each other; expected one of them, or neither to run now")
+        return self
+
+    def schedule(self) -> Schedule | None:
+        return None if self.cron_expr is None else Schedule.parse(self.cron_expr, self.timezone)
+
+
+def _pointer(location: tuple[int | str, ...]) -> str:
+    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in location)
+    return "/".join(["#", *escaped]).encode("ascii", "backslashreplace").decode()
+
+
+def _problems(error: ValidationError) -> list[FieldProblem]:
+    return [
+        FieldProblem(
+            _pointer(problem["loc"]),
+            _MESSAGES.get(problem["type"], problem["msg"].removeprefix("Value error, ")),
+            problem["type"].replace("_", "-"),
+        )
+        for problem in error.errors(include_url=False, include_input=False)
+    ]
+
+
+def _schedule_problems(body: dict[str, Any]) -> list[FieldProblem]:
+    """What is wrong with zone and expression; each is looked at alone, so that both are told."""
+    zone, expr = body.get("timezone", "UTC"), body.get("cron_expr")
+    found = []
+    if isinstance(zone, str) and not text_problem(zone):
+        try:
+            check_zone(zone)
+        except CronError as error:
+            found.append(FieldProblem("#/timezone", str(error), "unknown-timezone"))
+    if isinstance(expr, str) and not text_problem(expr):
+        try:
+            Schedule.parse(expr, "UTC" if found or not isinstance(zone, str) else zone)
+        except CronError as error:
+            found.append(FieldProblem("#/cron_expr", str(error), "bad-schedule"))
+    return found
+
+
+def read_job_request(body: dict[str, Any]) -> JobRequest:
+    """The submission in a JSON object.  Raises InvalidInput, which names every bad field."""
+    problems = find_problems(body)
+    request = None
+    try:
+        request = JobRequest.model_validate(body)
+    except ValidationError as error:
+        named = {problem.pointer for problem in problems}
+        problems += [problem for problem in _problems(error) if problem.pointer not in named]
+    problems += _schedule_problems(body)
+    if problems or request is None:
+        count = len(problems)
+        raise InvalidInput(f"{count} field{'s' if count > 1 else ''} of the job cannot be accepted", problems)
+    return request

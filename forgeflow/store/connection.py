@@ -1,0 +1,158 @@
+"""Connections with a deadline on every wait, and what a broken one means.
+
+No setting of the server and no keepalive ends a call to a server that was stopped: only the client can. So every
+wait of these connections ends at a deadline, and the connection with it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.abc import PQGen
+from psycopg.rows import TupleRow
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from forgeflow.config import Config
+from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Any]
+
+# What a dead peer costs at most: an idle socket 5 + 3 * 2 s, unacknowledged data 5 s.
+_KEEPALIVES = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+}
+
+
+class DeadlineConnection(psycopg.Connection[TupleRow]):
+    """Gives up a wait after `deadline_seconds`, and closes itself then: what became of the statement is unknown.
+
+    `wait` is psycopg's own hook and its `timeout` new in 3.3; setup.cfg pins the minor version for it.
+    """
+
+    deadline_seconds: float = 30.0
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        try:
+            return super().wait(gen, interval, self.deadline_seconds)
+        except pg._WaitTimeout as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f"no answer from the database within {self.deadline_seconds:g} s") from error
+
+
+def _parameters(config: Config, role: str, statement_seconds: float) -> dict[str, Any]:
+    """What every connection is opened with: search_path, clock and limits travel in the start packet."""
+    settings = {
+        "search_path": f"{config.database.schema_name},pg_catalog",
+        "timezone": "UTC",
+        "statement_timeout": f"{statement_seconds * 1000:.0f}",
+        "lock_timeout": f"{min(3.0, statement_seconds) * 1000:.0f}",
+        "idle_in_transaction_session_timeout": "30000",
+        "client_connection_check_interval": "2000",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    return {
+        **_KEEPALIVES,
+        "connect_timeout": max(1, round(config.database.connect_timeout)),
+        "application_name": f"forgeflow:{role}"[:63],
+        "options": options,
+        "autocommit": True,
+    }
+
+
+def _first_line(error: Exception) -> str:
+    """psycopg's reason in one line."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def connect(config: Config, role: str) -> Connection:
+    """Open one connection for a process of a node, in autocommit, each wait limited to `worker.statement_deadline`.
+
+    Blocks for at most `database.connect_timeout` for each address.  Raises StoreUnavailable, or ConfigError when
+    there is no usable URL.
+    """
+    seconds = config.worker.statement_deadline
+    try:
+        connection = DeadlineConnection.connect(required_url(config), **_parameters(config, role, seconds))
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(f"database.url is not a libpq URL: {_first_line(error)}") from error
+    except psycopg.Error as error:
+        raise StoreUnavailable(f"cannot connect to the database: {_first_line(error)}") from error
+    connection.deadline_seconds = seconds
+    return connection
+
+
+def open_pool(config: Config, role: str, *, max_size: int) -> ConnectionPool[Connection]:
+    """A pool for the threads of one process; open it after the fork.  Waits for no connection."""
+    kwargs = _parameters(config, role, config.database.statement_timeout)
+
+    def configure(connection: Connection) -> None:
+        assert isinstance(connection, DeadlineConnection)
+        connection.deadline_seconds = config.database.statement_timeout + 1.0
+
+    return ConnectionPool(
+        required_url(config),
+        connection_class=DeadlineConnection,
+        kwargs=kwargs,
+        configure=configure,
+        check=ConnectionPool.check_connection,
+        min_size=1,
+        max_size=max_size,
+        timeout=config.database.connect_timeout,
+        open=True,
+    )
+
+
+@contextmanager
+def pooled(pool: ConnectionPool[Connection]) -> Iterator[Connection]:
+    """One connection of the pool.  Raises StoreUnavailable when none is to be had in time."""
+    try:
+        with pool.connection() as connection:
+            yield connection
+    except PoolTimeout as error:
+        raise StoreUnavailable("no connection to the database was to be had in time") from error
+
+
+def required_url(config: Config) -> str:
+    """`database.url`.  Raises ConfigError, which says what to do, when it is not set."""
+    if not config.database.url:
+        raise ConfigError(
+            "no database is configured: set FORGEFLOW_DATABASE_URL or [database] url, or use `forgeflow up`, "
+            "which brings its own"
+        )
+    return config.database.url
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn psycopg's errors into ours; what a constraint means is up to the caller, by its name."""
+    try:
+        yield
+    except (pg.DeadlockDetected, pg.SerializationFailure, pg.IntegrityError):
+        raise
+    except (pg.UndefinedTable, pg.UndefinedColumn, pg.UndefinedFunction) as error:
+        raise SchemaMismatch(
+            f"the database is not migrated to this version ({_first_line(error)}); run `forgeflow migrate`"
+        ) from error
+    except psycopg.Error as error:
+        # Refused, lost and exhausted connections carry no sqlstate, or one of these classes.
+        state = error.sqlstate or ""
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
+            not state or state[:2] in ("08", "53", "55", "57", "58")
+        ):
+            raise StoreUnavailable(f"the database did not answer: {_first_line(error)}") from error
+        raise StoreError(f"the database refused a statement: {_first_line(error)}") from error
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[None]:
+    """One transaction; a commit whose answer was lost raises StoreUnavailable and may have happened."""
+    with translated(), connection.transaction():
+        yield

@@ -1,0 +1,169 @@
+"""Statements about jobs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from forgeflow.store.connection import Connection
+from forgeflow.store.statements import execute, fetch_all, fetch_one
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the API shows it."""
+
+    id: UUID
+    name: str
+    description: str
+    tags: list[str]
+    executor: str
+    payload: dict[str, Any]
+    cron_expr: str | None
+    run_at: datetime | None
+    timezone: str
+    priority: int
+    max_attempts: int
+    timeout_seconds: float
+    catch_up: str
+    catch_up_limit: int
+    idempotency_key: str | None
+    status: str
+    next_run_at: datetime | None
+    version: int
+    source: str
+    created_at: datetime
+    updated_at: datetime
+    last_run_id: UUID | None
+    last_run_status: str | None
+    last_run_finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJob:
+    """What a change of status is decided on; `now` is the database's clock."""
+
+    status: str
+    cron_expr: str | None
+    run_at: datetime | None
+    timezone: str
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    id: UUID
+    request_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NextTick:
+    id: UUID
+    name: str
+    cron_expr: str | None
+    timezone: str
+    next_run_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    status: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RowId:
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    now: datetime
+
+
+def create_job(
+    connection: Connection,
+    *,
+    name: str,
+    description: str,
+    tags: Sequence[str],
+    executor: str,
+    payload: Mapping[str, Any],
+    cron_expr: str | None,
+    run_at: datetime | None,
+    timezone: str,
+    priority: int,
+    max_attempts: int,
+    timeout_seconds: float,
+    catch_up: str,
+    catch_up_limit: int,
+    idempotency_key: str | None,
+    request_digest: bytes | None,
+    status: str,
+    next_run_at: datetime | None,
+    source: str,
+) -> UUID | None:
+    """The new job's id; None when the idempotency key is taken, after waiting for whoever was taking it."""
+    parameters = {
+        "name": name,
+        "description": description,
+        "tags": list(tags),
+        "executor": executor,
+        "payload": Jsonb(payload),
+        "cron_expr": cron_expr,
+        "run_at": run_at,
+        "timezone": timezone,
+        "priority": priority,
+        "max_attempts": max_attempts,
+        "timeout_seconds": timeout_seconds,
+        "catch_up": catch_up,
+        "catch_up_limit": catch_up_limit,
+        "idempotency_key": idempotency_key,
+        "request_digest": request_digest,
+        "status": status,
+        "next_run_at": next_run_at,
+        "source": source,
+    }
+    row = fetch_one(connection, "jobs/create_job", _RowId, parameters)
+    return row.id if row else None
+
+
+def get_job(connection: Connection, *, job_id: UUID) -> JobRow | None:
+    return fetch_one(connection, "jobs/get_job", JobRow, {"job_id": job_id})
+
+
+def list_jobs(connection: Connection, *, before: UUID | None, max_rows: int) -> list[JobRow]:
+    """A page, newest first; `before` is the last id of the page before it."""
+    parameters = {"before": before, "max_rows": max_rows}
+    return fetch_all(connection, "jobs/list_jobs", JobRow, parameters, prepare=False)
+
+
+def find_key(connection: Connection, *, idempotency_key: str) -> KeyHolder | None:
+    return fetch_one(connection, "jobs/find_key", KeyHolder, {"idempotency_key": idempotency_key})
+
+
+def lock_job(connection: Connection, *, job_id: UUID) -> LockedJob | None:
+    """Holds the job until the end of the transaction."""
+    return fetch_one(connection, "jobs/lock_job", LockedJob, {"job_id": job_id})
+
+
+def set_status(connection: Connection, *, job_id: UUID, status: str, next_run_at: datetime | None) -> None:
+    parameters = {"job_id": job_id, "status": status, "next_run_at": next_run_at}
+    execute(connection, "jobs/set_status", parameters)
+
+
+def count_jobs(connection: Connection) -> list[JobCount]:
+    return fetch_all(connection, "jobs/count_jobs", JobCount)
+
+
+def next_ticks(connection: Connection, *, max_rows: int) -> list[NextTick]:
+    return fetch_all(connection, "jobs/next_ticks", NextTick, {"max_rows": max_rows})
+
+
+def server_now(connection: Connection) -> datetime:
+    row = fetch_one(connection, "jobs/server_now", _Now)
+    assert row
+    return row.now

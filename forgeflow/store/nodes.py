@@ -1,0 +1,114 @@
+"""Statements about nodes and their workers: leases, beats, the dead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from forgeflow.store.connection import Connection
+from forgeflow.store.statements import execute, fetch_all, fetch_one
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The children whose lease was renewed."""
+
+    children: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredWorker:
+    boot_id: UUID
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node as the API shows it; `running` counts its runs, `workers` its living worker processes."""
+
+    boot_id: UUID
+    worker_id: str
+    hostname: str
+    pid: int
+    roles: list[str]
+    concurrency: int
+    version: str
+    started_at: datetime
+    heartbeat_at: datetime
+    is_alive: bool
+    workers: int
+    running: int
+    is_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Deleted:
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerId:
+    worker_id: str
+
+
+def register_worker(connection: Connection, *, boot_id: UUID, child: int, worker_id: str, lease_seconds: float) -> None:
+    parameters = {
+        "boot_id": boot_id,
+        "child": child,
+        "worker_id": worker_id,
+        "lease_seconds": lease_seconds,
+    }
+    execute(connection, "nodes/register_worker", parameters)
+
+
+def beat_node(
+    connection: Connection,
+    *,
+    boot_id: UUID,
+    worker_id: str,
+    hostname: str,
+    pid: int,
+    roles: Sequence[str],
+    concurrency: int,
+    version: str,
+    children: Sequence[int],
+    lease_seconds: float,
+) -> Beat:
+    """Renew the leases of `children` for `lease_seconds` from now on.  Never waits for a claim."""
+    parameters = {
+        "boot_id": boot_id,
+        "worker_id": worker_id,
+        "hostname": hostname,
+        "pid": pid,
+        "roles": list(roles),
+        "concurrency": concurrency,
+        "version": version,
+        "children": list(children),
+        "lease_seconds": lease_seconds,
+    }
+    beat = fetch_one(connection, "nodes/beat_node", Beat, parameters)
+    assert beat
+    return beat
+
+
+def delete_worker(connection: Connection, *, boot_id: UUID, child: int, only_expired: bool) -> bool:
+    """Whether there was such a row; waits for the worker's claim in flight.  First half of `runs.recover_worker`."""
+    parameters = {"boot_id": boot_id, "child": child, "only_expired": only_expired}
+    return fetch_one(connection, "nodes/delete_worker", _Deleted, parameters) is not None
+
+
+def expired_workers(connection: Connection, *, max_rows: int) -> list[ExpiredWorker]:
+    return fetch_all(connection, "nodes/expired_workers", ExpiredWorker, {"max_rows": max_rows})
+
+
+def delete_node(connection: Connection, *, boot_id: UUID) -> None:
+    execute(connection, "nodes/delete_node", {"boot_id": boot_id})
+
+
+def delete_stale_nodes(connection: Connection) -> list[str]:
+    """The names of the nodes that were forgotten."""
+    return [row.worker_id for row in fetch_all(connection, "nodes/delete_stale_nodes", _WorkerId)]
+
+
+def list_nodes(connection: Connection) -> list[NodeRow]:
+    return fetch_all(connection, "nodes/list_nodes", NodeRow)

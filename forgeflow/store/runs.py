@@ -1,0 +1,399 @@
+"""Statements about runs: claim, finish, recover, look."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import errors as pg
+from psycopg.types.json import Jsonb
+
+from forgeflow.domain.run import Ending, Failure
+from forgeflow.errors import StoreUnavailable
+from forgeflow.store.connection import Connection, transaction, translated
+from forgeflow.store.nodes import delete_worker
+from forgeflow.store.statements import execute, fetch_all, fetch_one, send
+
+_TURN_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run that this worker owns, with all that is needed to execute it."""
+
+    id: UUID
+    job_id: UUID
+    job_name: str
+    executor: str
+    payload: dict[str, Any]
+    timeout_seconds: float
+    timezone: str
+    attempt: int
+    failures: int
+    max_attempts: int
+    scheduled_for: datetime
+    is_catch_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """What became of a failed attempt; `run_after` is set when it is retried."""
+
+    id: UUID
+    status: str
+    run_after: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as the API shows it."""
+
+    id: UUID
+    job_id: UUID
+    job_name: str
+    status: str
+    attempt: int
+    failures: int
+    max_attempts: int
+    trigger: str
+    is_catch_up: bool
+    scheduled_for: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker_id: str | None
+    lease_expires: datetime | None
+    next_attempt_at: datetime | None
+    exit_code: int | None
+    error: str | None
+    error_type: str | None
+    retry_of: UUID | None
+    cancel_requested_at: datetime | None
+    output_head: str
+    output_tail: str
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """An ended attempt that was not its run's last."""
+
+    attempt: int
+    worker_id: str | None
+    started_at: datetime
+    ended_at: datetime
+    charged: bool
+    exit_code: int | None
+    error: str
+    error_type: str
+    output_head: str
+    output_tail: str
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    status: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePeek:
+    """What is due, when the next run will be (None: nothing is waiting), and which of this node's runs shall stop."""
+
+    due: int
+    next_due_seconds: float | None
+    cancels: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A worker process, as the fence names it."""
+
+    boot_id: UUID
+    child: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowId:
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """One turn's outcome: the claimed runs, what became of the failed ones, and the reports that nobody wanted."""
+
+    claimed: list[ClaimedRun]
+    failed: list[FailedRun]
+    lost: list[UUID]
+
+
+def _finish_reports(reports: Sequence[Ending]) -> Jsonb:
+    return Jsonb(
+        [
+            {
+                "id": str(report.run_id),
+                "attempt": report.attempt,
+                "exit_code": report.exit_code,
+                "output_head": report.output.head,
+                "output_tail": report.output.tail,
+                "output_bytes": report.output.total_bytes,
+            }
+            for report in reports
+        ]
+    )
+
+
+def _fail_reports(reports: Sequence[Ending]) -> Jsonb:
+    rows = []
+    for report in reports:
+        failure = report.failure or Failure("failed", "failed", charged=True)
+        rows.append(
+            {
+                "id": str(report.run_id),
+                "attempt": report.attempt,
+                "exit_code": report.exit_code,
+                "output_head": report.output.head,
+                "output_tail": report.output.tail,
+                "output_bytes": report.output.total_bytes,
+                "charged": failure.charged,
+                "error": failure.error,
+                "error_type": failure.error_type,
+            }
+        )
+    return Jsonb(rows)
+
+
+def claim_runs(
+    connection: Connection, *, boot_id: UUID, child: int, max_runs: int, now: datetime | None = None
+) -> list[ClaimedRun]:
+    """Up to `max_runs` due runs, now owned by this worker; [] when nothing is due or its lease is gone.
+
+    Waits for nobody. A caller whose connection breaks in here cannot know what it owns.
+    """
+    parameters = {"boot_id": boot_id, "child": child, "max_runs": max_runs, "now": now}
+    return fetch_all(connection, "runs/claim_runs", ClaimedRun, parameters, prepare=True)
+
+
+def finish_runs(connection: Connection, *, boot_id: UUID, child: int, reports: Sequence[Ending]) -> list[RowId]:
+    """End succeeded runs.  Returns those that were still this worker's; may be repeated when its answer was lost."""
+    parameters = {"boot_id": boot_id, "child": child, "reports": _finish_reports(reports)}
+    return fetch_all(connection, "runs/finish_runs", RowId, parameters, prepare=True)
+
+
+def fail_runs(
+    connection: Connection,
+    *,
+    boot_id: UUID,
+    child: int,
+    reports: Sequence[Ending],
+    retry_base: float,
+    retry_cap: float,
+) -> list[FailedRun]:
+    """End attempts that did not succeed: retry, dead or cancelled.  Returns those that were still this worker's."""
+    parameters = {
+        "boot_id": boot_id,
+        "child": child,
+        "reports": _fail_reports(reports),
+        "retry_base": retry_base,
+        "retry_cap": retry_cap,
+    }
+    return fetch_all(connection, "runs/fail_runs", FailedRun, parameters)
+
+
+def recover_runs(
+    connection: Connection,
+    *,
+    boot_id: UUID,
+    child: int,
+    begun_run: UUID | None,
+    all_begun: bool,
+    error: str,
+    error_type: str,
+    charged: bool,
+    retry_base: float,
+    retry_cap: float,
+) -> list[FailedRun]:
+    """Hand back what a dead worker owned; `recover_worker` is the whole transaction."""
+    parameters = {
+        "boot_id": boot_id,
+        "child": child,
+        "begun_run": begun_run,
+        "all_begun": all_begun,
+        "error": error,
+        "error_type": error_type,
+        "charged": charged,
+        "retry_base": retry_base,
+        "retry_cap": retry_cap,
+    }
+    return fetch_all(connection, "runs/recover_runs", FailedRun, parameters)
+
+
+def enqueue_run(connection: Connection, *, job_id: UUID, trigger: str) -> UUID | None:
+    """A run that is due now; None when the job is missing or cancelled.  Waits for a change of the job."""
+    row = fetch_one(connection, "runs/enqueue_run", RowId, {"job_id": job_id, "trigger": trigger})
+    return row.id if row else None
+
+
+def cancel_pending_runs(connection: Connection, *, job_id: UUID) -> list[RowId]:
+    return fetch_all(connection, "runs/cancel_pending_runs", RowId, {"job_id": job_id})
+
+
+def request_cancel(connection: Connection, *, job_id: UUID) -> list[RowId]:
+    """Ask for the running runs of a job to be stopped; their workers hear it from their masters."""
+    return fetch_all(connection, "runs/request_cancel", RowId, {"job_id": job_id})
+
+
+def get_run(connection: Connection, *, run_id: UUID) -> RunRow | None:
+    return fetch_one(connection, "runs/get_run", RunRow, {"run_id": run_id})
+
+
+def list_runs(
+    connection: Connection,
+    *,
+    job_id: UUID | None,
+    status: str | None,
+    before: UUID | None,
+    max_rows: int,
+) -> list[RunRow]:
+    """A page, newest first; `before` is the last id of the page before it."""
+    parameters = {"job_id": job_id, "status": status, "before": before, "max_rows": max_rows}
+    return fetch_all(connection, "runs/list_runs", RunRow, parameters, prepare=False)
+
+
+def list_attempts(connection: Connection, *, run_id: UUID) -> list[AttemptRow]:
+    return fetch_all(connection, "runs/list_attempts", AttemptRow, {"run_id": run_id})
+
+
+def count_runs(connection: Connection) -> list[StatusCount]:
+    return fetch_all(connection, "runs/count_runs", StatusCount)
+
+
+def peek_queue(connection: Connection, *, boot_id: UUID, max_due: int) -> QueuePeek:
+    peek = fetch_one(connection, "runs/peek_queue", QueuePeek, {"boot_id": boot_id, "max_due": max_due})
+    assert peek
+    return peek
+
+
+def announce_due(connection: Connection) -> None:
+    execute(connection, "runs/announce_due")
+
+
+def announce_cancel(connection: Connection) -> None:
+    execute(connection, "runs/announce_cancel")
+
+
+def orphaned_owners(connection: Connection) -> list[Owner]:
+    return fetch_all(connection, "runs/orphaned_owners", Owner)
+
+
+def take_turn(
+    connection: Connection,
+    owner: Owner,
+    endings: Sequence[Ending],
+    *,
+    max_runs: int,
+    retry_base: float,
+    retry_cap: float,
+) -> TurnResult:
+    """finish_runs, fail_runs, claim_runs in one pipeline, so one transaction and one round trip.
+
+    Finish goes before claim: SKIP LOCKED keeps locks on rows that it did not take, and the other order deadlocked.
+    The whole turn is repeated on a deadlock. Raises StoreUnavailable when its outcome is unknown.
+    """
+    succeeded = [ending for ending in endings if ending.failure is None]
+    failed = [ending for ending in endings if ending.failure is not None]
+    for _ in range(_TURN_TRIES):
+        try:
+            return _try_turn(
+                connection,
+                owner,
+                succeeded,
+                failed,
+                max_runs,
+                retry_base=retry_base,
+                retry_cap=retry_cap,
+            )
+        except (pg.DeadlockDetected, pg.SerializationFailure):
+            continue
+    raise StoreUnavailable(f"the turn met a deadlock {_TURN_TRIES} times; try again")
+
+
+def _try_turn(
+    connection: Connection,
+    owner: Owner,
+    succeeded: Sequence[Ending],
+    failed: Sequence[Ending],
+    max_runs: int,
+    *,
+    retry_base: float,
+    retry_cap: float,
+) -> TurnResult:
+    fence: dict[str, Any] = {"boot_id": owner.boot_id, "child": owner.child}
+    with translated(), connection.pipeline():
+        finishing = succeeded and send(
+            connection,
+            "runs/finish_runs",
+            RowId,
+            {**fence, "reports": _finish_reports(succeeded)},
+            prepare=True,
+        )
+        failing = failed and send(
+            connection,
+            "runs/fail_runs",
+            FailedRun,
+            {
+                **fence,
+                "reports": _fail_reports(failed),
+                "retry_base": retry_base,
+                "retry_cap": retry_cap,
+            },
+        )
+        claiming = max_runs and send(
+            connection,
+            "runs/claim_runs",
+            ClaimedRun,
+            {**fence, "max_runs": max_runs, "now": None},
+            prepare=True,
+        )
+        ended = finishing.fetchall() if finishing else []
+        retried = failing.fetchall() if failing else []
+        claimed = claiming.fetchall() if claiming else []
+    known = {row.id for row in ended} | {row.id for row in retried}
+    lost = [e.run_id for e in (*succeeded, *failed) if e.run_id not in known]
+    return TurnResult(claimed, retried, lost)
+
+
+def recover_worker(
+    connection: Connection,
+    owner: Owner,
+    *,
+    only_expired: bool,
+    begun_run: UUID | None,
+    all_begun: bool,
+    error: str,
+    error_type: str,
+    charged: bool,
+    retry_base: float,
+    retry_cap: float,
+) -> list[FailedRun]:
+    """delete_worker, then recover_runs, in one transaction.  Returns what became of the runs.
+
+    With `only_expired` a worker whose lease was renewed meanwhile keeps everything. May be repeated.
+    """
+    with transaction(connection):
+        deleted = delete_worker(connection, boot_id=owner.boot_id, child=owner.child, only_expired=only_expired)
+        if only_expired and not deleted:
+            return []
+        return recover_runs(
+            connection,
+            boot_id=owner.boot_id,
+            child=owner.child,
+            begun_run=begun_run,
+            all_begun=all_begun,
+            error=error,
+            error_type=error_type,
+            charged=charged,
+            retry_base=retry_base,
+            retry_cap=retry_cap,
+        )

@@ -1,0 +1,137 @@
+"""Rows as the API shows them: snake_case, times in UTC with Z."""
+
+from datetime import datetime
+from typing import Any
+
+from forgeflow.service.overview import Counts
+from forgeflow.service.runs import RunDetail
+from forgeflow.store.jobs import JobRow
+from forgeflow.store.nodes import NodeRow
+from forgeflow.store.runs import AttemptRow, RunRow
+
+Document = dict[str, Any]
+
+
+def time_text(instant: datetime | None) -> str | None:
+    """RFC 3339 in UTC."""
+    return None if instant is None else instant.isoformat().replace("+00:00", "Z")
+
+
+def job_document(job: JobRow) -> Document:
+    last_run = None
+    if job.last_run_id:
+        last_run = {
+            "id": str(job.last_run_id),
+            "status": job.last_run_status,
+            "finished_at": time_text(job.last_run_finished_at),
+        }
+    return {
+        "id": str(job.id),
+        "name": job.name,
+        "description": job.description,
+        "tags": job.tags,
+        "executor": job.executor,
+        "payload": job.payload,
+        "cron_expr": job.cron_expr,
+        "run_at": time_text(job.run_at),
+        "timezone": job.timezone,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "timeout_seconds": job.timeout_seconds,
+        "catch_up": job.catch_up,
+        "catch_up_limit": job.catch_up_limit,
+        "idempotency_key": job.idempotency_key,
+        "status": job.status,
+        "next_run_at": time_text(job.next_run_at),
+        "last_run": last_run,
+        "latest_run_id": str(job.last_run_id) if job.last_run_id else None,
+        "version": job.version,
+        "source": job.source,
+        "created_at": time_text(job.created_at),
+        "updated_at": time_text(job.updated_at),
+    }
+
+
+def _seconds_between(start: datetime | None, end: datetime | None) -> float | None:
+    return None if start is None or end is None else (end - start).total_seconds()
+
+
+def run_document(run: RunRow) -> Document:
+    """A run without its output, as lists show it."""
+    return {
+        "id": str(run.id),
+        "job_id": str(run.job_id),
+        "job_name": run.job_name,
+        "status": run.status,
+        "attempt": run.attempt,
+        "failures": run.failures,
+        "max_attempts": run.max_attempts,
+        "trigger": run.trigger,
+        "is_catch_up": run.is_catch_up,
+        "scheduled_for": time_text(run.scheduled_for),
+        "started_at": time_text(run.started_at),
+        "finished_at": time_text(run.finished_at),
+        "delay_seconds": _seconds_between(run.scheduled_for, run.started_at),
+        "duration_seconds": _seconds_between(run.started_at, run.finished_at),
+        "worker_id": run.worker_id,
+        "lease_expires": time_text(run.lease_expires),
+        "next_attempt_at": time_text(run.next_attempt_at),
+        "exit_code": run.exit_code,
+        "error": run.error,
+        "error_type": run.error_type,
+        "retry_of": str(run.retry_of) if run.retry_of else None,
+    }
+
+
+def _output(head: str, tail: str, total_bytes: int) -> Document:
+    """The kept output as one text; a line in its middle says how much is missing."""
+    if not tail:
+        return {"output": head, "output_truncated": False, "output_bytes": total_bytes}
+    dropped = total_bytes - len(head.encode()) - len(tail.encode())
+    text = f"{head}\n[… {dropped} bytes not kept …]\n{tail}"
+    return {"output": text, "output_truncated": True, "output_bytes": total_bytes}
+
+
+def attempt_document(attempt: AttemptRow) -> Document:
+    return {
+        "attempt": attempt.attempt,
+        "worker_id": attempt.worker_id,
+        "started_at": time_text(attempt.started_at),
+        "ended_at": time_text(attempt.ended_at),
+        "charged": attempt.charged,
+        "exit_code": attempt.exit_code,
+        "error": attempt.error,
+        "error_type": attempt.error_type,
+        **_output(attempt.output_head, attempt.output_tail, attempt.output_bytes),
+    }
+
+
+def run_detail_document(detail: RunDetail) -> Document:
+    run = detail.run
+    return {
+        **run_document(run),
+        **_output(run.output_head, run.output_tail, run.output_bytes),
+        "attempts": [attempt_document(attempt) for attempt in detail.attempts],
+    }
+
+
+def counts_document(counts: Counts) -> Document:
+    return {"runs": counts.runs, "jobs": counts.jobs}
+
+
+def node_document(node: NodeRow) -> Document:
+    return {
+        "worker_id": node.worker_id,
+        "boot_id": str(node.boot_id),
+        "hostname": node.hostname,
+        "pid": node.pid,
+        "roles": node.roles,
+        "concurrency": node.concurrency,
+        "workers": node.workers,
+        "running": node.running,
+        "version": node.version,
+        "is_alive": node.is_alive,
+        "is_leader": node.is_leader,
+        "started_at": time_text(node.started_at),
+        "heartbeat_at": time_text(node.heartbeat_at),
+    }

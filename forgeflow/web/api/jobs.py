@@ -1,0 +1,96 @@
+"""/api/jobs"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, Response, jsonify, request, url_for
+
+from forgeflow.errors import FieldProblem, InvalidInput
+from forgeflow.service import jobs
+from forgeflow.service.requests import read_job_request
+from forgeflow.store.connection import Connection
+from forgeflow.store.jobs import JobRow
+from forgeflow.web.api.documents import job_document, run_document
+from forgeflow.web.api.queries import Query
+from forgeflow.web.database import connection
+from forgeflow.web.guard import json_body
+
+blueprint = Blueprint("jobs", __name__, url_prefix="/api/jobs")
+
+
+def _with_key(body: dict[str, Any]) -> dict[str, Any]:
+    """The body with the key of the header Idempotency-Key; the two may both be given when they agree."""
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return body
+    if body.get("idempotency_key", key) != key:
+        problem = FieldProblem("#/idempotency_key", "differs from the header Idempotency-Key", "conflicting-key")
+        raise InvalidInput("the idempotency key is given twice and differs", [problem])
+    return {**body, "idempotency_key": key}
+
+
+def _answer(job: JobRow, status: int = 200) -> Response:
+    response = jsonify(job_document(job))
+    response.status_code = status
+    response.set_etag(str(job.version))
+    return response
+
+
+@blueprint.post("")
+def submit() -> Response:
+    request_ = read_job_request(_with_key(json_body()))
+    with connection() as opened:
+        submission = jobs.submit_job(opened, request_, source="api")
+    response = _answer(submission.job, 201 if submission.is_new else 200)
+    response.headers["Location"] = url_for("jobs.show", job_id=submission.job.id)
+    if not submission.is_new:
+        response.headers["Idempotent-Replayed"] = "true"
+    return response
+
+
+@blueprint.get("")
+def index() -> Response:
+    query = Query()
+    limit, before = query.limit(), query.uuid("cursor")
+    query.check()
+    with connection() as opened:
+        rows = jobs.list_jobs(opened, before=before, max_rows=limit + 1)
+    cursor = str(rows[limit - 1].id) if len(rows) > limit else None
+    return jsonify(items=[job_document(row) for row in rows[:limit]], next_cursor=cursor)
+
+
+@blueprint.get("/<uuid:job_id>")
+def show(job_id: UUID) -> Response:
+    with connection() as opened:
+        return _answer(jobs.get_job(opened, job_id))
+
+
+def _change(job_id: UUID, change: Callable[[Connection, UUID], JobRow]) -> Response:
+    with connection() as opened:
+        return _answer(change(opened, job_id))
+
+
+@blueprint.post("/<uuid:job_id>/pause")
+def pause(job_id: UUID) -> Response:
+    return _change(job_id, jobs.pause_job)
+
+
+@blueprint.post("/<uuid:job_id>/resume")
+def resume(job_id: UUID) -> Response:
+    return _change(job_id, jobs.resume_job)
+
+
+@blueprint.post("/<uuid:job_id>/cancel")
+def cancel(job_id: UUID) -> Response:
+    return _change(job_id, jobs.cancel_job)
+
+
+@blueprint.post("/<uuid:job_id>/trigger")
+def trigger(job_id: UUID) -> Response:
+    with connection() as opened:
+        run = jobs.trigger_job(opened, job_id)
+    response = jsonify(run_document(run))
+    response.status_code = 201
+    response.headers["Location"] = url_for("runs.show", run_id=run.id)
+    return response

@@ -1,0 +1,64 @@
+"""Query parameters: only known ones, each checked, every bad one named."""
+
+import re
+from uuid import UUID
+
+from flask import request
+
+from forgeflow.domain.run import RunStatus
+from forgeflow.errors import FieldProblem, InvalidInput
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+
+
+class Query:
+    """The parameters of the request at hand; ask for each known one, then `check`."""
+
+    def __init__(self) -> None:
+        self._problems: list[FieldProblem] = []
+        self._known: set[str] = set()
+
+    def _text(self, name: str) -> str | None:
+        self._known.add(name)
+        values = request.args.getlist(name)
+        if len(values) > 1:
+            self._refuse(name, "is given more than once")
+        return values[0] if values and values[0] else None
+
+    def _refuse(self, name: str, detail: str) -> None:
+        self._problems.append(FieldProblem(name, detail, "bad-parameter"))
+
+    def limit(self) -> int:
+        text = self._text("limit")
+        if text is None:
+            return DEFAULT_LIMIT
+        # int() takes 1_000, signs and the digits of other scripts too.
+        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= MAX_LIMIT:
+            self._refuse("limit", f"expected a whole number from 1 to {MAX_LIMIT}")
+            return DEFAULT_LIMIT
+        return int(text)
+
+    def uuid(self, name: str) -> UUID | None:
+        text = self._text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text, re.ASCII):
+            self._refuse(name, "expected an id as this API gives them")
+            return None
+        return UUID(text)
+
+    def run_status(self) -> str | None:
+        text = self._text("status")
+        if text is not None and text not in list(RunStatus):
+            self._refuse("status", f"expected one of {', '.join(RunStatus)}")
+            return None
+        return text
+
+    def check(self) -> None:
+        """Raises InvalidInput, which names every bad and every unknown parameter."""
+        for name in sorted(set(request.args) - self._known):
+            safe = name[:60].encode("ascii", "backslashreplace").decode()
+            self._refuse(safe, f"is not a parameter here; known are {', '.join(sorted(self._known)) or 'none'}")
+        if self._problems:
+            raise InvalidInput("the query cannot be accepted", self._problems)

@@ -1,0 +1,100 @@
+"""gunicorn around the application: a master, processes with threads, one pool each, opened after the fork."""
+
+import ipaddress
+import socket
+from typing import Any
+
+import structlog
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+
+from forgeflow.config import Config
+from forgeflow.errors import AddressTaken, ConfigError
+from forgeflow.store.connection import open_pool, required_url
+from forgeflow.web.app import create_app
+from forgeflow.web.database import POOL
+
+log = structlog.get_logger()
+
+
+class _ForgeLogger(Logger):  # type: ignore[misc] # gunicorn ships without types
+    """gunicorn's own messages go where ours go, in the same form."""
+
+    def setup(self, cfg: Any) -> None:
+        self.error_log.propagate = True
+        self.error_log.handlers = []
+        self.access_log.handlers = []
+
+
+class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without types
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._app = create_app(config)
+        super().__init__()
+
+    def load_config(self) -> None:
+        server = self._config.server
+        host, port = server.address()
+        settings = {
+            "bind": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            "workers": server.workers,
+            "threads": server.threads,
+            "worker_class": "gthread",
+            "timeout": max(1, round(server.request_timeout)),
+            "graceful_timeout": max(1, round(server.request_timeout)),
+            "proc_name": "forgeflow: web",
+            "logger_class": _ForgeLogger,
+            "control_socket_disable": True,
+            "post_fork": self._open_pool,
+            "worker_exit": self._close_pool,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Any:
+        return self._app
+
+    def _open_pool(self, _server: Any, _worker: Any) -> None:
+        self._app.extensions[POOL] = open_pool(self._config, "web", max_size=self._config.server.threads)
+
+    def _close_pool(self, _server: Any, _worker: Any) -> None:
+        if pool := self._app.extensions.pop(POOL, None):
+            pool.close(timeout=1.0)
+
+
+def check_address(config: Config) -> None:
+    """Refuse to be reached from other machines without meaning it, or to share an address.
+
+    Raises ConfigError, AddressTaken; both say what to do.
+    """
+    host, port = config.server.address()
+    if config.auth.mode == "auto" and not _is_loopback(host):
+        raise ConfigError(
+            f"server.listen is {config.server.listen}, which other machines reach, and whoever reaches the API runs "
+            "commands: listen on 127.0.0.1, or set auth.mode = off (FORGEFLOW_AUTH_MODE=off) on purpose"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise AddressTaken(
+                f"cannot listen on {config.server.listen}: {error.strerror}; stop the other program or choose "
+                "another address, FORGEFLOW_LISTEN_ADDR=127.0.0.1:8081 (`make run PORT=8081`)"
+            ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def serve(config: Config) -> int:
+    """Serve until TERM.  Raises ConfigError, AddressTaken before anything is started."""
+    required_url(config)
+    check_address(config)
+    _Server(config).run()
+    return 0

@@ -1,0 +1,176 @@
+"""A worker's life: connect, register, then turns until it is told to drain."""
+
+import random
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import structlog
+
+from forgeflow.config import Config
+from forgeflow.domain.node import Node
+from forgeflow.domain.run import Ending
+from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.executors.base import Executor
+from forgeflow.executors.shell import ShellExecutor
+from forgeflow.process.clock import boottime
+from forgeflow.process.link import Link
+from forgeflow.process.tree import become_subreaper
+from forgeflow.store.connection import Connection, connect
+from forgeflow.store.nodes import register_worker
+from forgeflow.store.runs import ClaimedRun, Owner, TurnResult, take_turn
+from forgeflow.store.schema import require_current
+from forgeflow.worker.attempt import execute_run
+from forgeflow.worker.orders import WorkerOrders
+
+log = structlog.get_logger()
+
+EXIT_BOOT_FAILED = 3
+EXIT_TRY_AGAIN = 75
+
+_RECONNECT_SECONDS = (0.1, 2.0)
+
+
+@dataclass(slots=True)
+class Worker:
+    """What one worker process holds; `endings` are executed but not yet known to the database."""
+
+    config: Config
+    owner: Owner
+    link: Link
+    orders: WorkerOrders
+    connection: Connection
+    executors: Mapping[str, Executor]
+    endings: list[Ending] = field(default_factory=list)
+
+
+def main(link: Link, config: Config, node: Node, child: int) -> int:
+    """The life of worker number `child` of a node.  Returns its exit code: 0 drained, 3 cannot boot, 75 again.
+
+    75 after a connection broke in a claim: nobody can know then what this number owns, so another takes its place.
+    """
+    become_subreaper()
+    orders = WorkerOrders(link)
+    owner = Owner(node.boot_id, child)
+    executors = {"shell": ShellExecutor(config)}
+    link.send("BOOTED")
+    connection = _connect(config, orders, f"worker:{node.worker_id}:{child}")
+    if connection is None:
+        return 0
+    try:
+        require_current(connection)
+        register_worker(
+            connection,
+            boot_id=owner.boot_id,
+            child=child,
+            worker_id=node.worker_id,
+            lease_seconds=config.worker.lease_duration,
+        )
+    except SchemaMismatch as error:
+        log.error("worker cannot boot", reason=str(error))
+        return EXIT_BOOT_FAILED
+    except StoreUnavailable as error:
+        log.warning("worker starts again", reason=str(error))
+        return EXIT_TRY_AGAIN
+    link.send("READY")
+    worker = Worker(config, owner, link, orders, connection, executors)
+    while True:
+        try:
+            if not run_pass(worker):
+                return 0
+        except StoreError as error:
+            log.warning("worker lost its connection", reason=str(error))
+            _report_late(worker)
+            return EXIT_TRY_AGAIN
+
+
+def run_pass(worker: Worker) -> bool:
+    """One turn, and the execution of what it claimed, or the wait for more.  False when drained.
+
+    Blocks for as long as the run takes.  Raises StoreUnavailable when the turn's outcome is unknown.
+    """
+    worker.orders.read()
+    asked_at = boottime()
+    result = _turn(worker, max_runs=0 if worker.orders.is_draining else 1)
+    if result.claimed:
+        (run,) = result.claimed
+        worker.link.send("START", run=run.id, attempt=run.attempt)
+        worker.endings.append(_execute(worker, run))
+        return True
+    if worker.orders.is_draining:
+        return False
+    worker.link.send("IDLE", since=asked_at)
+    if not worker.orders.wait_until_woken(worker.connection.fileno()):
+        raise StoreUnavailable("the database ended the session")
+    return True
+
+
+def _execute(worker: Worker, run: ClaimedRun) -> Ending:
+    return execute_run(run, worker.executors, worker.orders)
+
+
+def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
+    """Report the endings and claim; the endings are forgotten only when the database has them."""
+    if not worker.endings and not max_runs:
+        return TurnResult([], [], [])
+    retry = worker.config.retry
+    result = take_turn(
+        worker.connection,
+        worker.owner,
+        worker.endings,
+        max_runs=max_runs,
+        retry_base=retry.base,
+        retry_cap=retry.cap,
+    )
+    for run_id in result.lost:
+        log.warning("stale result dropped", run_id=str(run_id))
+    for failed in result.failed:
+        log.info("run failed", run_id=str(failed.id), status=failed.status)
+        if failed.run_after:
+            delay = (failed.run_after - datetime.now(UTC)).total_seconds()
+            worker.link.send("RETRY_IN", seconds=max(0.0, delay))
+    worker.endings.clear()
+    return result
+
+
+def _report_late(worker: Worker) -> None:
+    """Give the endings to the database over a new connection, for as long as they can still be ours.
+
+    May repeat what has already been committed: the fence then answers that the run is not ours any more.
+    """
+    deadline = boottime() + worker.config.worker.lease_duration
+    while worker.endings and boottime() < deadline:
+        try:
+            worker.connection.close()
+            worker.connection = connect(worker.config, "worker:late")
+            _turn(worker, max_runs=0)
+        except StoreError:
+            if not _pause(worker.orders, random.uniform(*_RECONNECT_SECONDS)):
+                return
+
+
+def _pause(orders: WorkerOrders, seconds: float) -> bool:
+    """Wait, but hear the master; False when we shall stop."""
+    poll = select.poll()
+    poll.register(orders.fileno(), select.POLLIN)
+    deadline = boottime() + seconds
+    while not orders.is_stopping and (left := deadline - boottime()) > 0:
+        poll.poll(left * 1000)
+        orders.read()
+    return not orders.is_stopping
+
+
+def _connect(config: Config, orders: WorkerOrders, role: str) -> Connection | None:
+    """A connection, however long the database is away; None when we shall drain before there is one."""
+    reported = False
+    while not orders.is_draining:
+        try:
+            return connect(config, role)
+        except StoreUnavailable as error:
+            if not reported:
+                log.warning("worker waits for the database", reason=str(error))
+                reported = True
+            _pause(orders, random.uniform(*_RECONNECT_SECONDS))
+            orders.read()
+    return None

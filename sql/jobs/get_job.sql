@@ -1,0 +1,15 @@
+-- One job, whole, with its latest run and whether it is completed.
+-- in: job_id uuid
+-- out: the job; no row when there is none
+-- index: jobs_pkey, queue_job_idx, finished_runs_job_idx
+SELECT j.id, j.name, j.description, j.tags, j.executor, j.payload, j.cron_expr, j.run_at, j.timezone, j.priority,
+       j.max_attempts, j.timeout_seconds, j.catch_up, j.catch_up_limit, j.idempotency_key,
+       CASE WHEN j.status = 'active' AND j.next_run_at IS NULL
+             AND NOT EXISTS (SELECT FROM queue AS q WHERE q.job_id = j.id)
+            THEN 'completed' ELSE j.status END AS status,
+       j.next_run_at, j.version, j.source, j.created_at, j.updated_at,
+       l.id AS last_run_id, l.status AS last_run_status, l.finished_at AS last_run_finished_at
+  FROM jobs AS j
+  LEFT JOIN LATERAL (SELECT r.id, r.status, r.finished_at FROM runs AS r
+                      WHERE r.job_id = j.id ORDER BY r.id DESC LIMIT 1) AS l ON true
+ WHERE j.id = %(job_id)s::uuid

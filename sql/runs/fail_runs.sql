@@ -1,0 +1,61 @@
+-- End attempts of one worker that did not succeed: retry, dead or cancelled.
+-- in: boot_id uuid, child int, reports jsonb (as finish_runs, and charged bool, error text, error_type text),
+-- in: retry_base float8, retry_cap float8 (seconds)
+-- out: id, status it got (pending: to be retried), run_after of a retry; a missing run belongs to somebody else
+-- locks: the jobs FOR SHARE first (so that pause and cancel, which update the job, see the retry or prevent it), then
+-- locks: the rows, both in the order of their ids       index: queue_pkey, jobs_pkey
+-- why: an attempt that is not charged (interrupted by us) leaves failures alone and is due at once
+WITH report AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%(reports)s::jsonb)
+        AS r(id uuid, attempt int, exit_code int, output_head text, output_tail text, output_bytes bigint,
+             charged bool, error text, error_type text)),
+job AS MATERIALIZED (
+    SELECT id, status FROM jobs
+     WHERE id = ANY (ARRAY(SELECT job_id FROM queue WHERE id = ANY (ARRAY(SELECT id FROM report))))
+     ORDER BY id
+       FOR SHARE),
+owned AS MATERIALIZED (
+    SELECT q.id, q.attempt, q.boot_id, q.child, q.started_at, w.worker_id, r.charged, r.exit_code, r.error,
+           r.error_type, r.output_head, r.output_tail, r.output_bytes, q.failures + r.charged::int AS failures,
+           CASE WHEN q.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                WHEN q.failures + r.charged::int >= q.max_attempts THEN 'dead'
+                WHEN j.status <> 'active' AND q.trigger <> 'manual' THEN 'cancelled'
+                WHEN j.status = 'cancelled' THEN 'cancelled'
+                ELSE 'pending' END AS status,
+           CASE WHEN r.charged
+                THEN retry_delay(q.failures + 1, %(retry_base)s::float8, %(retry_cap)s::float8, random())
+                ELSE interval '0' END AS delay
+      FROM queue AS q
+      JOIN report AS r ON r.id = q.id
+      JOIN job AS j ON j.id = q.job_id
+      LEFT JOIN workers AS w ON w.boot_id = q.boot_id AND w.child = q.child
+     WHERE q.id = ANY (ARRAY(SELECT id FROM report))
+       AND q.attempt = r.attempt AND q.boot_id = %(boot_id)s::uuid AND q.child = %(child)s::int
+     ORDER BY q.id
+       FOR NO KEY UPDATE OF q),
+remembered AS (
+    INSERT INTO attempts (run_id, attempt, boot_id, child, worker_id, started_at, charged, exit_code, error,
+                          error_type, output_head, output_tail, output_bytes)
+    SELECT id, attempt, boot_id, child, worker_id, started_at, charged, exit_code, error,
+           error_type, output_head, output_tail, output_bytes
+      FROM owned WHERE status = 'pending'),
+retried AS (
+    UPDATE queue AS q
+       SET boot_id = NULL, child = NULL, started_at = NULL, failures = o.failures,
+           interruptions = q.interruptions + (NOT o.charged)::int, run_after = clock_timestamp() + o.delay
+      FROM owned AS o
+     WHERE q.id = o.id AND o.status = 'pending'
+    RETURNING q.id, q.run_after),
+removed AS (
+    DELETE FROM queue WHERE id = ANY (ARRAY(SELECT id FROM owned WHERE status <> 'pending')) RETURNING *),
+kept AS (
+    INSERT INTO finished_runs
+           (id, job_id, job_version, priority, scheduled_for, tick_at, trigger, is_catch_up, retry_of, max_attempts,
+            attempt, failures, interruptions, boot_id, child, worker_id, started_at, cancel_requested_at,
+            status, exit_code, error, error_type, output_head, output_tail, output_bytes)
+    SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
+           d.retry_of, d.max_attempts, d.attempt, o.failures, d.interruptions, d.boot_id, d.child, o.worker_id,
+           d.started_at, d.cancel_requested_at, o.status, o.exit_code, o.error, o.error_type, o.output_head,
+           o.output_tail, o.output_bytes
+      FROM removed AS d JOIN owned AS o ON o.id = d.id)
+SELECT o.id, o.status, r.run_after FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id ORDER BY o.id

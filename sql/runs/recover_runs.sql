@@ -1,0 +1,55 @@
+-- Take back every run of a worker that is proved dead; delete_worker goes before it in the same transaction.
+-- in: boot_id uuid, child int, begun_run uuid or NULL (the run that was going on), all_begun bool (nobody knows),
+-- in: error text, error_type text, charged bool (false: we killed the worker), retry_base float8, retry_cap float8
+-- out: id, status it got (pending, dead or cancelled), run_after of a retry
+-- locks: as fail_runs
+-- index: none: the queue is scanned by owner only here, when a worker died
+-- why: a run that was claimed but not begun is handed back untouched, without an attempts row
+WITH job AS MATERIALIZED (
+    SELECT id, status FROM jobs
+     WHERE id = ANY (ARRAY(SELECT job_id FROM queue WHERE boot_id = %(boot_id)s::uuid AND child = %(child)s::int))
+     ORDER BY id
+       FOR SHARE),
+mine AS MATERIALIZED (
+    SELECT q.*, j.status AS job_status,
+           (%(all_begun)s::bool OR q.id = %(begun_run)s::uuid) IS TRUE AS begun
+      FROM queue AS q JOIN job AS j ON j.id = q.job_id
+     WHERE q.boot_id = %(boot_id)s::uuid AND q.child = %(child)s::int
+     ORDER BY q.id
+       FOR NO KEY UPDATE OF q),
+owned AS MATERIALIZED (
+    SELECT m.*, m.begun AND %(charged)s::bool AS charged,
+           m.failures + (m.begun AND %(charged)s::bool)::int AS failures_now,
+           CASE WHEN m.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                WHEN m.failures + (m.begun AND %(charged)s::bool)::int >= m.max_attempts THEN 'dead'
+                WHEN m.job_status <> 'active' AND m.trigger <> 'manual' THEN 'cancelled'
+                WHEN m.job_status = 'cancelled' THEN 'cancelled'
+                ELSE 'pending' END AS status,
+           CASE WHEN m.begun AND %(charged)s::bool
+                THEN retry_delay(m.failures + 1, %(retry_base)s::float8, %(retry_cap)s::float8, random())
+                ELSE interval '0' END AS delay
+      FROM mine AS m),
+remembered AS (
+    INSERT INTO attempts (run_id, attempt, boot_id, child, started_at, charged, error, error_type)
+    SELECT id, attempt, boot_id, child, started_at, charged, %(error)s::text, %(error_type)s::text
+      FROM owned WHERE status = 'pending' AND begun),
+retried AS (
+    UPDATE queue AS q
+       SET boot_id = NULL, child = NULL, started_at = NULL, failures = o.failures_now,
+           interruptions = q.interruptions + (o.begun AND NOT o.charged)::int,
+           run_after = clock_timestamp() + o.delay
+      FROM owned AS o
+     WHERE q.id = o.id AND o.status = 'pending'
+    RETURNING q.id, q.run_after),
+removed AS (
+    DELETE FROM queue WHERE id = ANY (ARRAY(SELECT id FROM owned WHERE status <> 'pending')) RETURNING *),
+kept AS (
+    INSERT INTO finished_runs
+           (id, job_id, job_version, priority, scheduled_for, tick_at, trigger, is_catch_up, retry_of, max_attempts,
+            attempt, failures, interruptions, boot_id, child, started_at, cancel_requested_at,
+            status, error, error_type)
+    SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
+           d.retry_of, d.max_attempts, d.attempt, o.failures_now, d.interruptions, d.boot_id, d.child, d.started_at,
+           d.cancel_requested_at, o.status, %(error)s::text, %(error_type)s::text
+      FROM removed AS d JOIN owned AS o ON o.id = d.id)
+SELECT o.id, o.status, r.run_after FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id ORDER BY o.id

@@ -1,0 +1,7 @@
+-- Ask the workers of a job's running runs to stop them; goes after cancel_pending_runs in the same transaction.
+-- in: job_id uuid
+-- out: the ids
+-- locks: the runs
+UPDATE queue SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+ WHERE job_id = %(job_id)s::uuid AND boot_id IS NOT NULL
+RETURNING id

@@ -1,0 +1,93 @@
+"""A real PostgreSQL for the tests, and an empty, migrated database for each of them.
+
+FORGEFLOW_TEST_DATABASE_URL names a server to use (its role must be allowed to create databases); without it an
+embedded server is started in a fresh folder and stopped at the end.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from forgeflow.config import Config, load_config
+from forgeflow.embedded import start_server, stop_server
+from forgeflow.store.connection import connect
+from forgeflow.store.schema import migrate
+
+# Nothing of a test must outlive a power cut.
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+# Intervals of DESIGN.md 9a for tests, and no wait between tries unless a test is about it.
+INTERVALS = {
+    "worker.lease_duration": "2s",
+    "worker.heartbeat_interval": "600ms",
+    "worker.statement_deadline": "500ms",
+    "worker.recovery_interval": "500ms",
+    "worker.kill_grace": "500ms",
+    "worker.drain_timeout": "20s",
+    "scheduler.campaign_interval": "500ms",
+    "scheduler.tick": "200ms",
+    "retry.base": "1ms",
+    "retry.cap": "1ms",
+}
+
+
+@contextlib.contextmanager
+def test_server() -> Iterator[str]:
+    """The URL of a server's maintenance database."""
+    if given := os.environ.get("FORGEFLOW_TEST_DATABASE_URL"):
+        yield given
+        return
+    # Not below pytest's own folder: that is 0700, and the server runs under another account when we are root.
+    state = Path(tempfile.mkdtemp(prefix="forgeflow-test-"))
+    state.chmod(0o755)
+    try:
+        server = start_server(state, max_connections=200, settings=FAST)
+        try:
+            yield server.url
+        finally:
+            stop_server(server)
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def config_for(url: str, **settings: str) -> Config:
+    """The tests' intervals over the defaults; keywords are `section__key`."""
+    overrides = {name.replace("__", "."): value for name, value in settings.items()}
+    return load_config(environ={}, overrides={**INTERVALS, "database.url": url, **overrides})
+
+
+def make_database(server_url: str, *, template: str | None = None) -> str:
+    """Create a database with a name of its own; returns its URL."""
+    name = f"ff_{uuid.uuid4().hex[:20]}"
+    statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+    if template:
+        statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(statement)
+    return make_conninfo(server_url, dbname=name)
+
+
+def drop_database(server_url: str, url: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(str(name))))
+
+
+def make_template(server_url: str) -> str:
+    """A migrated database to copy; returns its name."""
+    url = make_database(server_url)
+    config = config_for(url, worker__statement_deadline="590ms")
+    connection = connect(config, "test")
+    try:
+        migrate(connection, config)
+    finally:
+        connection.close()
+    return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
