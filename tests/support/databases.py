@@ -1,7 +1,7 @@
 """A real PostgreSQL for the tests, and an empty, migrated database for each of them.
 
-FORGEFLOW_TEST_DATABASE_URL names a server to use (its role must be allowed to create databases); without it an
-embedded server is started in a fresh folder and stopped at the end.
+A server is started in a fresh folder and stopped at the end: the embedded one, or that of the folder with initdb and
+postgres that FORGEFLOW_TEST_BINARIES names.
 """
 
 import contextlib
@@ -42,14 +42,12 @@ INTERVALS = {
 @contextlib.contextmanager
 def test_server() -> Iterator[str]:
     """The URL of a server's maintenance database."""
-    if given := os.environ.get("FORGEFLOW_TEST_DATABASE_URL"):
-        yield given
-        return
     # Not below pytest's own folder: that is 0700, and the server runs under another account when we are root.
     state = Path(tempfile.mkdtemp(prefix="forgeflow-test-"))
     state.chmod(0o755)
     try:
-        server = start_server(state, max_connections=200, settings=FAST)
+        given = os.environ.get("FORGEFLOW_TEST_BINARIES")
+        server = start_server(state, binaries=Path(given) if given else None, max_connections=200, settings=FAST)
         try:
             yield server.url
         finally:

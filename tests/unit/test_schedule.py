@@ -545,6 +545,7 @@ def test_threads_may_share_a_schedule() -> None:
 
     def ask_elsewhere(*_: object) -> None:
         schedule.next_after(at("2030-01-01"))
+        schedule.previous(at("2030-01-01"))
 
     usual = sys.gettrace()
     sys.settrace(ask_elsewhere)

