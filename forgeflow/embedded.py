@@ -474,8 +474,9 @@ def _bring_up(cluster: _Cluster, options: Mapping[str, str]) -> EmbeddedServer:
             process.send_signal(signal.SIGINT)
             raise
         complaint = _tail(cluster.log.read_bytes()[log_begin:].decode(errors="replace"))
-        # Backends take a moment to notice that their postmaster was killed.
-        if not _find_postmaster(cluster.data) and "shared memory block" not in complaint:
+        if "shared memory block" in complaint:
+            _end_orphaned_backends(cluster.data)
+        elif not _find_postmaster(cluster.data):
             _remove_socket_folder(socket_dir)
             raise StoreUnavailable(
                 f"PostgreSQL ended with status {process.returncode} while it started:"
@@ -634,6 +635,18 @@ def _serves(pid: int, data: Path) -> bool:
             return os.fsencode(data) in (process / "cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def _end_orphaned_backends(data: Path) -> None:
+    """A busy backend notices that its postmaster was killed only when its statement ends, and bars the start till then.
+
+    SIGQUIT is what the postmaster itself sends them after a crash. The caller's postgres has just taken the pid file
+    and found their memory, so none of them has a postmaster.
+    """
+    for process in Path("/proc").glob("[0-9]*"):
+        if _serves(int(process.name), data):
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGQUIT)
 
 
 def _remove_reused_pid_file(data: Path) -> None:
