@@ -67,10 +67,9 @@ def _latest_missed(schedule: Schedule, due_at: datetime, end: datetime, count: i
 def _thin_burst(ticks: list[datetime], now: datetime) -> tuple[datetime, ...]:
     """Of ticks less than a minute apart and older than 15 s only the latest."""
     edge = now - timedelta(seconds=_BURST_SECONDS)
-    followers = [*ticks[1:], None]
     return tuple(
         tick
-        for tick, follower in zip(ticks, followers, strict=True)
+        for tick, follower in zip(ticks, [*ticks[1:], None], strict=False)
         if tick >= edge or follower is None or follower >= edge or (follower - tick).total_seconds() >= 60
     )
 

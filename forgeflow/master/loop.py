@@ -99,6 +99,9 @@ class Master:
         while self._phase is not Phase.STOPPED:
             self.run_pass()
         signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2):
+            # Nothing is left to stop; one more Ctrl-C must not turn a clean end into a death by signal.
+            signal.signal(number, signal.SIG_IGN)
         log.info("node stopped", worker_id=self._node.worker_id, exit_code=self._exit_code)
         return self._exit_code
 
@@ -150,7 +153,8 @@ class Master:
                 reason=child.kill_reason,
                 deaths=self._backoff[child.role].deaths,
             )
-        if child.role is Role.WORKER:
+        if child.role is Role.WORKER and child.is_ready:
+            # One that was not ready has claimed nothing; should it have registered, its lease passes.
             self._children.unrecovered[child.number] = bury(child, code)
             self._timers.recover_at = now
         if code == EXIT_BOOT_FAILED and not self._was_ready and self._backoff[child.role].deaths >= 3:
@@ -196,9 +200,7 @@ class Master:
             self._tell(Role.WORKER, "STOP")
             self._tell(Role.SCHEDULER, "STOP")
         elif phase is Phase.LEAVING:
-            self._timers.leave_until = now + _FAREWELL_SECONDS
-            self._timers.recover_at = now
-            self._send_courier("FORGET")
+            self._timers.leave_until = now + (_FAREWELL_SECONDS if self._send_courier("FORGET") else 0.0)
 
     def _dump(self) -> None:
         for child in self._children:

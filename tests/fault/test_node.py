@@ -1,0 +1,387 @@
+"""A node as it is: a master, its children, real jobs, real signals."""
+
+import os
+import shlex
+import signal
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from forgeflow.service.jobs import cancel_job, submit_job, trigger_job
+from forgeflow.service.requests import read_job_request
+from forgeflow.store import nodes, runs
+from forgeflow.store.connection import Connection
+from forgeflow.store.runs import RunRow
+from tests.support.processes import NodeProcess, children_of, descendants_of, processes_marked, run_count, title
+from tests.support.waiting import wait_for
+
+StartNode = Callable[..., NodeProcess]
+
+
+def submit(connection: Connection, command: str, **fields: Any) -> UUID:
+    body = {"name": "job", "executor": "shell", "payload": {"command": command}, **fields}
+    return submit_job(connection, read_job_request(body), source="api").job.id
+
+
+def only_run(connection: Connection, job_id: UUID) -> RunRow:
+    (run,) = runs.list_runs(connection, job_id=job_id, status=None, before=None, max_rows=10)
+    whole = runs.get_run(connection, run_id=run.id)
+    assert whole
+    return whole
+
+
+def wait_for_status(connection: Connection, job_id: UUID, status: str) -> RunRow:
+    def has_status() -> bool:
+        found = runs.list_runs(connection, job_id=job_id, status=None, before=None, max_rows=10)
+        return [run.status for run in found] == [status]
+
+    wait_for(has_status, why=f"the run of job {job_id} {status}")
+    return only_run(connection, job_id)
+
+
+def marked(command: str = "sleep 60") -> tuple[str, str]:
+    """A command whose processes can be found, and how."""
+    marker = uuid.uuid4().hex
+    return f"{command} # {marker}", marker
+
+
+def test_submitted_job_runs_at_once_and_its_output_is_kept(start_node: StartNode, connection: Connection) -> None:
+    start_node().wait_for_log("node ready")
+    job_id = submit(connection, "echo hello from forgeflow; echo oops >&2")
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.output_head, run.exit_code, run.attempt) == ("hello from forgeflow\noops\n", 0, 1)
+
+
+def test_master_opens_no_database_connection_and_no_thread(start_node: StartNode, connection: Connection) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    submit(connection, "true")
+    wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": 1})
+    assert len(os.listdir(f"/proc/{node.pid}/task")) == 1
+    links = [os.readlink(f"/proc/{node.pid}/fd/{name}") for name in os.listdir(f"/proc/{node.pid}/fd")]
+    inodes = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:")}
+    tcp = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    assert not [line for line in tcp.splitlines()[1:] if line.split()[9] in inodes]
+    # To a server on a Unix socket: the peers of the master's sockets are its children's ends, all unnamed.
+    named = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:] if len(line.split()) > 7]
+    assert not [fields for fields in named if fields[6] in inodes]
+    pids = connection.execute("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
+    assert "forgeflow:master" not in {row[0].rpartition(":")[0] for row in pids}
+
+
+def test_killed_worker_is_replaced_and_its_run_succeeds_on_the_second_try(
+    start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    node = start_node()
+    node.wait_for_log("node ready")
+    first = tmp_path / "first"
+    job_id = submit(connection, f"test -e {first} && exit 0; touch {first}; sleep 60")
+    wait_for(first.exists)
+    (victim,) = [worker for worker in node.workers() if children_of(worker)]
+    os.kill(victim, signal.SIGKILL)
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.attempt, run.failures) == (2, 1)
+    (attempt,) = runs.list_attempts(connection, run_id=run.id)
+    assert (attempt.error_type, attempt.error, attempt.charged) == ("crashed", "its worker died: signal 9", True)
+    wait_for(lambda: len(node.workers()) == 2)
+    assert victim not in node.workers()
+
+
+def test_tree_of_a_killed_worker_is_gone_before_its_run_starts_again(
+    start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """A daemon that left session and group and ignores TERM; the second try looks for it."""
+    tmp_path.chmod(0o777)
+    node = start_node()
+    node.wait_for_log("node ready")
+    tell = f"echo $BASHPID > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid"
+    daemon = f"trap '' TERM HUP; {tell}; sleep 60; sleep 60"
+    again = f"kill -0 $(cat {tmp_path}/pid) && exit 9; exit 0"
+    command = f"if [ -e {tmp_path}/pid ]; then {again}; fi; (setsid bash -c {shlex.quote(daemon)} &); sleep 60"
+    job_id = submit(connection, command)
+    wait_for((tmp_path / "pid").exists)
+    (victim,) = [worker for worker in node.workers() if descendants_of(worker)]
+    os.kill(victim, signal.SIGKILL)
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert run.attempt == 2
+
+
+def test_term_lets_a_running_job_finish(start_node: StartNode, connection: Connection) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "sleep 1; echo finished")
+    wait_for_status(connection, job_id, "running")
+    assert node.stop() == 0
+    run = only_run(connection, job_id)
+    assert (run.status, run.output_head) == ("succeeded", "finished\n")
+    assert nodes.list_nodes(connection) == []
+    assert connection.execute("SELECT count(*) FROM workers").fetchone() == (0,)
+
+
+def test_term_starts_nothing_new_and_repeated_is_nothing(start_node: StartNode, connection: Connection) -> None:
+    node = start_node(worker__concurrency="1")
+    node.wait_for_log("node ready")
+    first = submit(connection, "sleep 1")
+    wait_for_status(connection, first, "running")
+    second = submit(connection, "echo never here")
+    for _ in range(3):
+        node.signal(signal.SIGTERM)
+    assert node.wait() == 0
+    assert (only_run(connection, first).status, only_run(connection, second).status) == ("succeeded", "pending")
+
+
+@pytest.mark.parametrize("how", ["quit", "second interrupt", "drain timeout"])
+def test_hard_stop_hands_running_jobs_back_uncharged(start_node: StartNode, connection: Connection, how: str) -> None:
+    node = start_node(worker__drain_timeout="1s" if how == "drain timeout" else "1h")
+    node.wait_for_log("node ready")
+    command, marker = marked("trap '' TERM; sleep 60; sleep 60")
+    job_id = submit(connection, command)
+    wait_for_status(connection, job_id, "running")
+    wait_for(lambda: processes_marked(marker))
+    if how == "quit":
+        node.signal(signal.SIGQUIT)
+    elif how == "drain timeout":
+        node.signal(signal.SIGTERM)
+    else:
+        node.signal(signal.SIGINT)
+        node.wait_for_log('"phase": "draining"')
+        # The second one counts when a second has passed: keep pressing.
+        wait_for(partial(has_ended_by, node, signal.SIGINT))
+    assert node.wait() == 0
+    run = only_run(connection, job_id)
+    assert (run.status, run.failures, run.attempt) == ("pending", 0, 1)
+    (attempt,) = runs.list_attempts(connection, run_id=run.id)
+    assert (attempt.error_type, attempt.charged) == ("interrupted", False)
+    assert not processes_marked(marker)
+
+
+def has_ended_by(node: NodeProcess, number: int) -> bool:
+    node.signal(number)
+    return node.process.poll() is not None
+
+
+def has_another(node: NodeProcess, role: str, before: int) -> bool:
+    return any(title(pid).startswith(f"forgeflow: {role}") and pid != before for pid in children_of(node.pid))
+
+
+def test_killed_courier_and_scheduler_are_replaced(start_node: StartNode, connection: Connection) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    node.wait_for_log("leadership won")
+    for role in ("courier", "scheduler"):
+        before = node.child(role)
+        os.kill(before, signal.SIGKILL)
+        wait_for(partial(has_another, node, role, before))
+    node.wait_for_log("leadership won", count=2)
+    job_id = submit(connection, "true")
+    wait_for_status(connection, job_id, "succeeded")
+
+
+def test_killed_master_takes_everything_with_it_and_another_node_takes_over(
+    start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """Its workers die with it; what their jobs left is inherited by whoever is above, here the test."""
+    tmp_path.chmod(0o777)
+    first = start_node()
+    first.wait_for_log("node ready")
+    job_id = submit(connection, f"test -e {tmp_path}/first && exit 0; touch {tmp_path}/first; exec sleep 60")
+    wait_for((tmp_path / "first").exists)
+    jobs = [pid for worker in first.workers() for pid in children_of(worker)]
+    workers = first.workers()
+    second = start_node()
+    second.wait_for_log("node ready")
+    first.signal(signal.SIGKILL)
+    first.wait()
+    wait_for(lambda: not any(title(pid) for pid in workers), why="the workers died with their master")
+    for pid in jobs:  # what `forgeflow up` or systemd does above a master
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.attempt, run.failures) == (2, 1)
+    (attempt,) = runs.list_attempts(connection, run_id=run.id)
+    assert attempt.error_type == "lost"
+    wait_for(lambda: len(nodes.list_nodes(connection)) == 1, why="the dead node is forgotten")
+
+
+def test_idle_workers_wake_on_submission(start_node: StartNode, connection: Connection) -> None:
+    """With beats and polls far apart only a notification can be the reason."""
+    node = start_node(
+        worker__lease_duration="5m",
+        worker__heartbeat_interval="90s",
+        worker__poll_interval="80s",
+        worker__recovery_interval="80s",
+        worker__concurrency="3",
+    )
+    node.wait_for_log("node ready")
+    wait_for(lambda: len(node.workers()) == 3)
+    for _ in range(5):
+        job_ids = [submit(connection, "true") for _ in range(3)]
+        for job_id in job_ids:
+            wait_for_status(connection, job_id, "succeeded")
+
+
+def test_retry_is_found_without_a_poll(start_node: StartNode, connection: Connection) -> None:
+    node = start_node(
+        worker__lease_duration="5m",
+        worker__heartbeat_interval="90s",
+        worker__poll_interval="80s",
+        worker__recovery_interval="80s",
+        retry__base="300ms",
+        retry__cap="300ms",
+    )
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "exit 3", max_attempts=3)
+    run = wait_for_status(connection, job_id, "dead")
+    assert (run.attempt, run.failures, run.exit_code, run.error) == (3, 3, 3, "exit code 3")
+
+
+def test_lost_listening_session_is_made_anew(start_node: StartNode, connection: Connection) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:courier%'"
+    )
+    node.wait_for_log("courier lost its connection")
+    job_id = submit(connection, "true")
+    wait_for_status(connection, job_id, "succeeded")
+
+
+def test_workers_that_lost_their_sessions_are_replaced_and_no_run_is_lost(
+    start_node: StartNode, connection: Connection
+) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "sleep 1; echo done")
+    wait_for_status(connection, job_id, "running")
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:%'"
+        " AND pid <> pg_backend_pid()"
+    )
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.attempt, run.output_head) == (1, "done\n")
+
+
+def test_cancelled_job_is_stopped_while_it_runs(start_node: StartNode, connection: Connection) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    command, marker = marked("trap '' TERM; sleep 60; sleep 60")
+    job_id = submit(connection, command)
+    wait_for(lambda: processes_marked(marker))
+    cancel_job(connection, job_id)
+    run = wait_for_status(connection, job_id, "cancelled")
+    assert (run.error_type, run.failures) == ("cancelled", 0)
+    assert not processes_marked(marker)
+
+
+def test_cron_with_seconds_and_zone_fires_each_tick_once(start_node: StartNode, connection: Connection) -> None:
+    start_node(server__roles="scheduler worker").wait_for_log("leadership won")
+    job_id = submit(connection, "true", cron_expr="* * * * * *", timezone="Asia/Kolkata")
+    wait_for(lambda: len(runs.list_runs(connection, job_id=job_id, status="succeeded", before=None, max_rows=9)) >= 4)
+    rows = connection.execute(
+        "SELECT tick_at, run_id FROM ticks WHERE job_id = %s ORDER BY tick_at", [job_id]
+    ).fetchall()
+    seconds = [int(tick.timestamp()) for tick, _ in rows]
+    assert seconds == list(range(seconds[0], seconds[0] + len(seconds)))
+    assert len({run_id for _, run_id in rows}) == len(rows)
+
+
+def test_run_at_fires_once(start_node: StartNode, connection: Connection) -> None:
+    start_node().wait_for_log("leadership won")
+    row = connection.execute("SELECT to_char(now() + interval '1 s', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')").fetchone()
+    assert row
+    job_id = submit(connection, "true", run_at=row[0])
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert run.trigger == "once"
+    assert run.started_at
+    assert run.started_at >= run.scheduled_for
+
+
+def test_second_node_leads_when_the_leader_stops(start_node: StartNode, connection: Connection) -> None:
+    first = start_node(server__roles="scheduler", scheduler__campaign_interval="1h")
+    first.wait_for_log("leadership won")
+    second = start_node(server__roles="scheduler", scheduler__campaign_interval="1h")
+    wait_for(lambda: len(nodes.list_nodes(connection)) == 2)
+    wait_for(
+        lambda: (
+            connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%leader%' OR query LIKE '%try_advisory%'"
+            ).fetchone()
+            != (0,)
+        )
+    )
+    assert first.stop() == 0
+    second.wait_for_log("leadership won")
+
+
+def test_node_without_workers_runs_nothing(start_node: StartNode, connection: Connection) -> None:
+    node = start_node(server__roles="scheduler")
+    node.wait_for_log("leadership won")
+    job_id = submit(connection, "true")
+    assert node.workers() == []
+    assert only_run(connection, job_id).status == "pending"
+
+
+def test_crash_loop_backs_off_and_term_is_still_answered(start_node: StartNode, connection: Connection) -> None:
+    connection.execute("ALTER TABLE schema_migrations RENAME TO hidden")
+    node = start_node()
+    assert node.wait() == 3
+    assert "node cannot boot" in node.log_text()
+    assert "forgeflow migrate" in node.log_text()
+    assert node.log_text().count('"child died"') <= 12
+
+
+def test_database_that_is_away_at_start_is_waited_for(
+    start_node: StartNode, connection: Connection, server_url: str
+) -> None:
+    with psycopg.connect(server_url, autocommit=True) as other:
+        name = sql.Identifier(connection.info.dbname)
+        other.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(name))
+        node = start_node()
+        node.wait_for_log("worker waits for the database")
+        assert node.process.poll() is None
+        other.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true").format(name))
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "true")
+    wait_for_status(connection, job_id, "succeeded")
+
+
+def test_ten_workers_of_two_nodes_execute_each_run_once(
+    start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """The jobs keep the ledger themselves: a line for each execution."""
+    total = 300
+    tmp_path.chmod(0o777)
+    job_id = submit(connection, f'echo "$FORGEFLOW_RUN_ID $FORGEFLOW_ATTEMPT" >> {tmp_path}/ledger', paused=True)
+    for _ in range(total):
+        trigger_job(connection, job_id)
+    for _ in range(2):
+        start_node(worker__concurrency="5")
+    wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": total}, timeout_seconds=60)
+    lines = (tmp_path / "ledger").read_text().split()
+    assert len(lines) == 2 * total
+    assert len(set(lines[0::2])) == total
+    assert set(lines[1::2]) == {"1"}
+
+
+def test_jobs_are_told_which_run_they_are(start_node: StartNode, connection: Connection) -> None:
+    start_node().wait_for_log("node ready")
+    job_id = submit(connection, "env | grep ^FORGEFLOW_ | sort", name="a name")
+    run = wait_for_status(connection, job_id, "succeeded")
+    told = dict(line.split("=", 1) for line in run.output_head.splitlines())
+    assert told.pop("FORGEFLOW_SCHEDULED_FOR").endswith("Z")
+    assert told == {
+        "FORGEFLOW_RUN_ID": str(run.id),
+        "FORGEFLOW_ATTEMPT": "1",
+        "FORGEFLOW_JOB_ID": str(job_id),
+        "FORGEFLOW_JOB_NAME": "a name",
+        "FORGEFLOW_TIMEZONE": "UTC",
+        "FORGEFLOW_IS_CATCH_UP": "false",
+    }

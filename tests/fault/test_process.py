@@ -1,0 +1,138 @@
+"""Forking, and trees of processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from forgeflow.process.tree import kill_child, signal_group
+
+
+def run_python(source: str, timeout_seconds: float = 20.0) -> str:
+    """Run a program of its own, for these functions act on all children of their process."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, timeout=timeout_seconds
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("leader", [-1, 0, 1])
+def test_dangerous_ids_are_refused(leader: int) -> None:
+    with pytest.raises(ValueError, match="refusing"):
+        signal_group(leader, signal.SIGKILL)
+    with pytest.raises(ValueError, match="refusing"):
+        kill_child(leader)
+
+
+def test_own_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="refusing"):
+        signal_group(os.getpgrp(), signal.SIGKILL)
+
+
+def test_sub_reaper_ends_fifty_descendants_in_three_sessions() -> None:
+    told = run_python(
+        """
+        import subprocess, time
+        from forgeflow.process.tree import become_subreaper, children, kill_strays_until_none
+        become_subreaper()
+        nest = "for i in $(seq 16); do (trap '' TERM; sleep 60; sleep 60) & done; sleep 60"
+        for _ in range(3):
+            subprocess.Popen(["setsid", "sh", "-c", f"({nest}) & exit 0"]).wait()
+        while len(children()) < 3:
+            time.sleep(0.01)
+        killed = kill_strays_until_none(pause=lambda: time.sleep(0.001))
+        print(killed >= 50, children())
+        """
+    )
+    assert told == "True []\n"
+
+
+def test_forked_child_starts_clean(tmp_path: Path) -> None:
+    """No descriptor but stdio and its own, an empty mask, no ignored signal that a job would inherit, a session."""
+    told = run_python(
+        """
+        import os, signal, socket, sys
+        from pathlib import Path
+        from forgeflow.process.fork import fork_child
+        signal.signal(signal.SIGTERM, lambda *a: None)
+        left, right = socket.socketpair()
+        signal.set_wakeup_fd(left.fileno()) if left.setblocking(False) is None else None
+        extra = os.open("/dev/null", os.O_RDONLY)
+        kept = os.open("/dev/null", os.O_RDONLY)
+
+        def child():
+            status = Path("/proc/self/status").read_text()
+            blocked = status.partition("SigBlk:\\t")[2].split()[0]
+            fds = [fd for fd in range(100) if Path(f"/proc/self/fd/{fd}").exists()]
+            job = os.popen("grep -E 'SigBlk|SigIgn' /proc/self/status").read().split()
+            print(fds == [0, 1, 2, kept], blocked, job[1], os.getsid(0) == os.getpid(), flush=True)
+            return 7
+
+        pid = fork_child(child, keep=[kept])
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    )
+    first, second = told.splitlines()
+    assert first == "True 0000000000000000 0000000000000000 True"
+    assert second == "7"
+
+
+def test_child_dies_with_its_parent() -> None:
+    told = run_python(
+        """
+        import os, signal, time
+        from forgeflow.process.fork import fork_child
+        from forgeflow.process.tree import become_subreaper
+        become_subreaper()
+        reading, writing = os.pipe()
+        parent = os.fork()
+        if parent == 0:
+            def grandchild():
+                os.write(writing, str(os.getpid()).encode())
+                time.sleep(60)
+                return 0
+            fork_child(grandchild, keep=[writing])
+            time.sleep(60)
+        grandchild = int(os.read(reading, 20))
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        print(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+        """
+    )
+    assert told == "-9\n"
+
+
+def test_exception_in_a_child_is_its_exit_code_and_never_the_parents_stack() -> None:
+    told = run_python(
+        """
+        import os
+        from forgeflow.process.fork import fork_child
+        def child():
+            raise KeyError("oops")
+        pid = fork_child(child, keep=[])
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    )
+    assert told == "70\n"
+
+
+def test_process_with_a_thread_must_not_fork() -> None:
+    told = run_python(
+        """
+        import threading
+        from forgeflow.process.fork import fork_child
+        stop = threading.Event()
+        threading.Thread(target=stop.wait).start()
+        try:
+            fork_child(lambda: 0, keep=[])
+        except AssertionError as error:
+            print(error)
+        stop.set()
+        """
+    )
+    assert told == "a process with threads must not fork\n"

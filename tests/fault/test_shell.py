@@ -1,0 +1,139 @@
+"""The shell executor in a real worker: endings told apart, output, timeouts, trees."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from forgeflow.service.jobs import submit_job
+from forgeflow.service.requests import read_job_request
+from forgeflow.store import runs
+from forgeflow.store.connection import Connection, connect
+from forgeflow.store.runs import RunRow
+from tests.support.databases import config_for, drop_database, make_database
+from tests.support.processes import nodes, nothing_left_behind, processes_marked
+from tests.support.waiting import wait_for
+
+Execute = Callable[..., RunRow]
+
+
+@pytest.fixture(scope="module")
+def execute(server_url: str, template: str) -> Iterator[Execute]:
+    """Runs a command as a job with one try, on a node of this module, and gives the ended run."""
+    url = make_database(server_url, template=template)
+    with nothing_left_behind(), nodes() as start, connect(config_for(url), "test") as connection:
+        start(url).wait_for_log("node ready")
+        yield lambda command, **fields: _execute(connection, command, fields)
+    drop_database(server_url, url)
+
+
+def _execute(connection: Connection, command: str, fields: dict[str, Any]) -> RunRow:
+    body = {"name": "job", "executor": "shell", "payload": {"command": command}, "max_attempts": 1, **fields}
+    job_id = submit_job(connection, read_job_request(body), source="api").job.id
+
+    def ended() -> list[RunRow]:
+        found = runs.list_runs(connection, job_id=job_id, status=None, before=None, max_rows=1)
+        return [run for run in found if run.finished_at]
+
+    (run,) = wait_for(ended, why=f"the end of {command!r}")
+    whole = runs.get_run(connection, run_id=run.id)
+    assert whole
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "error_type", "error"),
+    [
+        ("exit 0", 0, None, None),
+        ("exit 3", 3, "failed", "exit code 3"),
+        ("kill -9 $$", None, "signalled", "ended by signal 9 (SIGKILL)"),
+        ("kill -TERM $$", None, "signalled", "ended by signal 15 (SIGTERM)"),
+        ("no-such-command-here", 127, "not_found", "exit code 127 (command not found)"),
+        ("/etc/passwd", 126, "failed", "exit code 126 (found, but could not be executed)"),
+    ],
+)
+def test_exit_code_signal_and_missing_binary_are_told_apart(
+    execute: Execute, command: str, exit_code: int | None, error_type: str | None, error: str | None
+) -> None:
+    run = execute(command)
+    assert (run.exit_code, run.error_type, run.error) == (exit_code, error_type, error)
+    assert run.status == ("succeeded" if error is None else "dead")
+
+
+def test_timeout_ends_the_whole_group(execute: Execute) -> None:
+    marker = uuid.uuid4().hex
+    run = execute(f"sleep 61 & sleep 62; echo never # {marker}", timeout_seconds=0.4)
+    assert (run.error_type, run.error) == ("timed_out", "still running after 0.4 s, stopped")
+    assert run.output_head == ""
+    assert not processes_marked(marker)
+
+
+def test_command_that_answers_term_in_time_may_say_goodbye(execute: Execute) -> None:
+    run = execute("trap 'echo goodbye; exit 0' TERM; sleep 60 & wait", timeout_seconds=0.4)
+    assert (run.error_type, run.output_head, run.exit_code) == ("timed_out", "goodbye\n", 0)
+
+
+def test_command_that_ignores_term_is_killed_after_the_grace(execute: Execute) -> None:
+    marker = uuid.uuid4().hex
+    run = execute(f"trap '' TERM; sleep 60; sleep 60 # {marker}", timeout_seconds=0.3)
+    assert (run.error_type, run.exit_code) == ("timed_out", None)
+    assert not processes_marked(marker)
+
+
+def test_stopped_command_is_ended_by_its_timeout(execute: Execute) -> None:
+    assert execute("kill -STOP $$; echo woken", timeout_seconds=0.4).error_type == "timed_out"
+
+
+def test_what_a_command_leaves_behind_ends_with_it(execute: Execute) -> None:
+    marker = uuid.uuid4().hex
+    quiet = f"(setsid sh -c 'trap \"\" TERM; sleep 300; sleep 300 # {marker}' >/dev/null 2>&1 &)"
+    holding = f"(setsid sh -c 'sleep 301; sleep 301 # {marker}' &)"
+    run = execute(f"{quiet}; {holding}; echo done")
+    assert (run.status, run.output_head) == ("succeeded", "done\n")
+    assert not processes_marked(marker)
+
+
+def test_background_process_may_finish_its_line(execute: Execute) -> None:
+    assert execute("(sleep 0.2; echo late) & echo early").output_head == "early\nlate\n"
+
+
+def test_output_is_capped_and_counted(execute: Execute) -> None:
+    run = execute("echo begin; yes | head -c 5000000; echo end")
+    assert run.status == "succeeded"
+    assert run.output_bytes == 5_000_010
+    assert len(run.output_head) == len(run.output_tail) == 64 * 1024
+    assert run.output_head.startswith("begin\ny\n")
+    assert run.output_tail.endswith("y\nend\n")
+
+
+def test_nul_and_broken_utf8_in_the_output_do_not_stop_the_run_from_ending(execute: Execute) -> None:
+    run = execute(r"printf 'a\000b\377c'")
+    assert (run.status, run.output_head, run.output_bytes) == ("succeeded", "a\ufffdb\ufffdc", 5)
+
+
+def test_command_starts_from_a_clean_slate(execute: Execute) -> None:
+    """stdin is empty, no descriptor of the worker, no blocked or ignored signal, only the variables allowed."""
+    run = execute("cat; ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigBlk|SigIgn' /proc/self/status; env | cut -d= -f1")
+    first, *rest = run.output_head.splitlines()
+    assert first.startswith("0 1 2 3 SigBlk:\t0000000000000000")  # 3 is ls reading the folder
+    assert rest[0] == "SigIgn:\t0000000000000000"
+    names = {name for name in rest[1:] if not name.startswith("FORGEFLOW_")}
+    assert names <= {"PATH", "HOME", "LANG", "TZ", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert "DATABASE" not in run.output_head
+
+
+def test_command_leads_its_own_group(execute: Execute) -> None:
+    run = execute("echo $$; ps -o pgid= -p $$ | tr -d ' '")
+    own, group = run.output_head.split()
+    assert own == group
+
+
+def test_shell_that_is_missing_is_told(server_url: str, template: str) -> None:
+    url = make_database(server_url, template=template)
+    with nothing_left_behind(), nodes() as start, connect(config_for(url), "test") as connection:
+        start(url, executor__shell__shell="/no/such/shell").wait_for_log("node ready")
+        run = _execute(connection, "true", {})
+    drop_database(server_url, url)
+    assert (run.error_type, run.exit_code) == ("not_started", None)
+    assert run.error == "the command was not started: No such file or directory: /no/such/shell"

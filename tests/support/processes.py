@@ -1,0 +1,155 @@
+"""Real nodes as processes, and proof that nothing of them is left.
+
+The test process is a sub-reaper while a test of this kind runs, so every orphan of a killed node becomes its child
+and is seen.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from forgeflow.process.tree import become_subreaper, children, kill_strays_until_none
+from tests.support.databases import INTERVALS
+from tests.support.waiting import wait_for
+
+
+def environment_name(setting: str) -> str:
+    return f"FORGEFLOW_{setting}".upper().replace(".", "_")
+
+
+class NodeProcess:
+    """A `forgeflow master` of our own, with the tests' intervals."""
+
+    def __init__(self, url: str, **settings: str) -> None:
+        chosen = {**INTERVALS, "worker.concurrency": "2", "log.format": "json"}
+        chosen |= {name.replace("__", "."): value for name, value in settings.items()}
+        environment = {environment_name(name): value for name, value in chosen.items()}
+        self.log = tempfile.NamedTemporaryFile(prefix="forgeflow-node-", suffix=".log")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "forgeflow.cli", "master"],
+            env={"PATH": os.environ["PATH"], "HOME": "/", "FORGEFLOW_DATABASE_URL": url, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            cwd="/",
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log_text(self) -> str:
+        return Path(self.log.name).read_text()
+
+    def wait_for_log(self, text: str, *, count: int = 1, timeout_seconds: float = 20.0) -> None:
+        wait_for(
+            lambda: self.log_text().count(text) >= count or self.process.poll() is not None,
+            timeout_seconds=timeout_seconds,
+            why=f"{text!r} in the log:\n{self.log_text()}",
+        )
+        assert self.log_text().count(text) >= count, f"node ended before {text!r}:\n{self.log_text()}"
+
+    def workers(self) -> list[int]:
+        """The pids of its worker processes, oldest first."""
+        return [pid for pid in children_of(self.pid) if title(pid).startswith("forgeflow: worker")]
+
+    def child(self, role: str) -> int:
+        (pid,) = [pid for pid in children_of(self.pid) if title(pid).startswith(f"forgeflow: {role}")]
+        return pid
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout_seconds: float = 30.0) -> int:
+        """Its exit code."""
+        return self.process.wait(timeout_seconds)
+
+    def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def descendants_of(pid: int) -> list[int]:
+    found = children_of(pid)
+    return found + [below for child in found for below in descendants_of(child)]
+
+
+def title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""
+
+
+def processes_marked(marker: str) -> list[int]:
+    """Living processes whose command line holds the marker, other than ourselves."""
+    own = os.getpid()
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and int(entry.name) != own and marker in title(int(entry.name))
+    ]
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    """Fail when a child, ours or inherited, outlives the block; end it then."""
+    become_subreaper()
+    before = set(children())
+    yield
+    for pid in set(children()) - before:
+        os.waitpid(pid, os.WNOHANG)  # the dead that we inherited are no trouble
+    left = {pid: title(pid) for pid in set(children()) - before}
+    kill_strays_until_none(before, pause=lambda: time.sleep(0.005))
+    assert not left, f"processes left behind: {left}"
+
+
+@contextmanager
+def nodes() -> Iterator[Callable[..., NodeProcess]]:
+    """Start nodes with the yielded function; at the end those that still run are stopped, the hard way if need be."""
+    started: list[NodeProcess] = []
+
+    def start(url: str, **settings: str) -> NodeProcess:
+        node = NodeProcess(url, **settings)
+        started.append(node)
+        return node
+
+    try:
+        yield start
+    except BaseException:
+        for node in started:
+            sys.stderr.write(f"---- node {node.pid}\n{node.log_text()}\n")
+        raise
+    finally:
+        for node in started:
+            _end(node)
+
+
+def _end(node: NodeProcess) -> None:
+    if node.process.poll() is None:
+        node.process.send_signal(signal.SIGCONT)
+        node.process.send_signal(signal.SIGQUIT)
+        try:
+            node.process.wait(15)
+        except subprocess.TimeoutExpired:
+            node.process.kill()
+            node.process.wait()
+    node.log.close()
+
+
+def run_count(rows: list[Any]) -> dict[str, int]:
+    return {row.status: row.count for row in rows}

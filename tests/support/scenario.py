@@ -1,0 +1,92 @@
+"""Small worlds for the store tests: jobs, runs, workers, made with the store's own functions."""
+
+import uuid
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from forgeflow.domain.run import Ending, Failure, Output
+from forgeflow.store import jobs, nodes, runs
+from forgeflow.store.connection import Connection
+from forgeflow.store.runs import ClaimedRun, FailedRun, Owner, RunRow
+
+RETRY: dict[str, float] = {"retry_base": 0.001, "retry_cap": 0.001}
+
+
+def make_job(connection: Connection, **fields: Any) -> UUID:
+    """A shell job; keywords are the columns that matter."""
+    defaults: dict[str, Any] = {
+        "name": "job",
+        "description": "",
+        "tags": [],
+        "executor": "shell",
+        "payload": {"command": "true"},
+        "cron_expr": None,
+        "run_at": None,
+        "timezone": "UTC",
+        "priority": 5,
+        "max_attempts": 3,
+        "timeout_seconds": 60,
+        "catch_up": "skip",
+        "catch_up_limit": 10,
+        "idempotency_key": None,
+        "request_digest": None,
+        "status": "active",
+        "next_run_at": None,
+        "source": "api",
+    }
+    job_id = jobs.create_job(connection, **{**defaults, **fields})
+    assert job_id
+    return job_id
+
+
+def make_runs(connection: Connection, job_id: UUID, count: int = 1) -> list[UUID]:
+    made = [runs.enqueue_run(connection, job_id=job_id, trigger="manual") for _ in range(count)]
+    return [run_id for run_id in made if run_id]
+
+
+def make_worker(connection: Connection, *, boot_id: UUID | None = None, child: int = 1, lease: float = 60.0) -> Owner:
+    owner = Owner(boot_id or uuid.uuid4(), child)
+    nodes.register_worker(
+        connection, boot_id=owner.boot_id, child=child, worker_id=f"node-{child}", lease_seconds=lease
+    )
+    return owner
+
+
+def claim(connection: Connection, owner: Owner, count: int = 1, now: datetime | None = None) -> list[ClaimedRun]:
+    return runs.claim_runs(connection, boot_id=owner.boot_id, child=owner.child, max_runs=count, now=now)
+
+
+def success(run: ClaimedRun, text: str = "") -> Ending:
+    return Ending(run.id, run.attempt, None, 0, Output(text, "", len(text)))
+
+
+def failure(run: ClaimedRun, kind: str = "failed", *, charged: bool = True) -> Ending:
+    return Ending(run.id, run.attempt, Failure(kind, f"it {kind}", charged=charged), 1)
+
+
+def finish(connection: Connection, owner: Owner, *endings: Ending) -> list[UUID]:
+    rows = runs.finish_runs(connection, boot_id=owner.boot_id, child=owner.child, reports=endings)
+    return [row.id for row in rows]
+
+
+def fail(connection: Connection, owner: Owner, *endings: Ending) -> list[FailedRun]:
+    return runs.fail_runs(connection, boot_id=owner.boot_id, child=owner.child, reports=endings, **RETRY)
+
+
+def recover(connection: Connection, owner: Owner, **choices: Any) -> list[FailedRun]:
+    defaults: dict[str, Any] = {
+        "only_expired": False,
+        "begun_run": None,
+        "all_begun": False,
+        "error": "its worker died",
+        "error_type": "crashed",
+        "charged": True,
+    }
+    return runs.recover_worker(connection, owner, **{**defaults, **choices, **RETRY})
+
+
+def look(connection: Connection, run_id: UUID) -> RunRow:
+    run = runs.get_run(connection, run_id=run_id)
+    assert run
+    return run

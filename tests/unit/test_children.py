@@ -1,0 +1,69 @@
+"""The master's bookkeeping, without forking."""
+
+import pytest
+
+from forgeflow.master.children import Backoff, Child, Children, Role, bury
+from forgeflow.process.link import Link
+
+
+def worker(number: int, **state: object) -> Child:
+    child = Child(100 + number, number, Role.WORKER, Link.pair()[0], 0.0)
+    for name, value in state.items():
+        setattr(child, name, value)
+    return child
+
+
+def test_backoff_doubles_with_jitter_until_its_limit() -> None:
+    backoff = Backoff()
+    pauses = []
+    for _ in range(12):
+        backoff.note_death(1000.0, was_ready=False, jitter=1.0)
+        pauses.append(backoff.not_before - 1000.0)
+    assert pauses[:4] == [0.25, 0.5, 1.0, 2.0]
+    assert pauses[-1] == 30.0
+    backoff = Backoff()
+    backoff.note_death(1000.0, was_ready=False, jitter=0.0)
+    assert backoff.not_before == 1000.125
+
+
+def test_death_after_being_ready_costs_no_pause() -> None:
+    backoff = Backoff()
+    backoff.note_death(1000.0, was_ready=False, jitter=1.0)
+    backoff.note_death(2000.0, was_ready=True, jitter=1.0)
+    assert backoff.not_before < 2000.0
+
+
+def test_crash_loop_forks_at_most_a_dozen_times_in_its_first_minute() -> None:
+    backoff, now, forks = Backoff(), 0.0, 0
+    while now < 60.0:
+        forks += 1
+        backoff.note_death(now, was_ready=False, jitter=0.0)
+        now = max(now, backoff.not_before)
+    assert forks <= 12
+
+
+def test_most_recently_idle_worker_is_woken_first() -> None:
+    children = Children()
+    for number, idle_since in ((1, 5.0), (2, None), (3, 9.0)):
+        child = worker(number, idle_since=idle_since)
+        children.by_pid[child.pid] = child
+    assert [child.number for child in children.idle_workers()] == [3, 1]
+
+
+def test_only_ready_workers_have_leases_to_renew() -> None:
+    children = Children()
+    for number, is_ready in ((1, True), (2, False), (3, True)):
+        child = worker(number, is_ready=is_ready)
+        children.by_pid[child.pid] = child
+    assert children.living_workers() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("kill_reason", "code", "charged", "error_type"),
+    [(None, -9, True, "crashed"), (None, 1, True, "crashed"), ("its node is stopping", -9, False, "interrupted")],
+)
+def test_worker_that_we_killed_costs_its_run_nothing(
+    kill_reason: str | None, code: int, charged: bool, error_type: str
+) -> None:
+    dead = bury(worker(7, run="run", kill_reason=kill_reason), code)
+    assert (dead.number, dead.run, dead.charged, dead.error_type) == (7, "run", charged, error_type)

@@ -1,0 +1,32 @@
+"""Links: whole messages or none, never blocking."""
+
+from forgeflow.process.link import Link
+
+
+def test_messages_arrive_whole_and_in_order() -> None:
+    ours, theirs = Link.pair()
+    assert ours.send("WAKE")
+    assert ours.send("RECOVER", child=3, run="x")
+    assert theirs.receive() == [{"kind": "WAKE"}, {"kind": "RECOVER", "child": 3, "run": "x"}]
+    assert theirs.receive() == []
+    assert not theirs.is_closed
+
+
+def test_full_link_drops_instead_of_blocking() -> None:
+    ours, theirs = Link.pair()
+    sent = 0
+    while ours.send("WAKE"):
+        sent += 1
+    assert 10 < sent < 100_000
+    assert len(theirs.receive()) == sent
+    assert ours.send("WAKE")
+
+
+def test_end_of_the_other_side_is_noticed_after_its_last_word() -> None:
+    ours, theirs = Link.pair()
+    theirs.send("START", run="last words")
+    theirs.close()
+    assert ours.receive() == [{"kind": "START", "run": "last words"}]
+    assert ours.is_closed
+    assert not ours.send("WAKE")
+    assert ours.receive() == []
