@@ -38,11 +38,11 @@ class ClaimedRun:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """What became of a failed attempt; `run_after` is set when it is retried."""
+    """What became of a failed attempt; `retry_in_seconds` is set when it is retried."""
 
     id: UUID
     status: str
-    run_after: datetime | None
+    retry_in_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

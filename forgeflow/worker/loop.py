@@ -4,7 +4,6 @@ import random
 import select
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import structlog
 
@@ -127,9 +126,8 @@ def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
         log.warning("stale result dropped", run_id=str(run_id))
     for failed in result.failed:
         log.info("run failed", run_id=str(failed.id), status=failed.status)
-        if failed.run_after:
-            delay = (failed.run_after - datetime.now(UTC)).total_seconds()
-            worker.link.send("RETRY_IN", seconds=max(0.0, delay))
+        if failed.retry_in_seconds is not None:
+            worker.link.send("RETRY_IN", seconds=failed.retry_in_seconds)
     worker.endings.clear()
     return result
 

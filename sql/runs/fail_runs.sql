@@ -1,7 +1,7 @@
 -- End attempts of one worker that did not succeed: retry, dead or cancelled.
 -- in: boot_id uuid, child int, reports jsonb (as finish_runs, and charged bool, error text, error_type text),
 -- in: retry_base float8, retry_cap float8 (seconds)
--- out: id, status it got (pending: to be retried), run_after of a retry; a missing run belongs to somebody else
+-- out: id, status it got (pending: to be retried), retry_in_seconds or NULL; a missing run is somebody else's
 -- locks: the jobs FOR SHARE first (so that pause and cancel, which update the job, see the retry or prevent it), then
 -- locks: the rows, both in the order of their ids       index: queue_pkey, jobs_pkey
 -- why: an attempt that is not charged (interrupted by us) leaves failures alone and is due at once
@@ -45,7 +45,7 @@ retried AS (
            interruptions = q.interruptions + (NOT o.charged)::int, run_after = clock_timestamp() + o.delay
       FROM owned AS o
      WHERE q.id = o.id AND o.status = 'pending'
-    RETURNING q.id, q.run_after),
+    RETURNING q.id, o.delay),
 removed AS (
     DELETE FROM queue WHERE id = ANY (ARRAY(SELECT id FROM owned WHERE status <> 'pending')) RETURNING *),
 kept AS (
@@ -58,4 +58,6 @@ kept AS (
            d.started_at, d.cancel_requested_at, o.status, o.exit_code, o.error, o.error_type, o.output_head,
            o.output_tail, o.output_bytes
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
-SELECT o.id, o.status, r.run_after FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id ORDER BY o.id
+SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds
+  FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id
+ ORDER BY o.id

@@ -1,7 +1,7 @@
 -- Take back every run of a worker that is proved dead; delete_worker goes before it in the same transaction.
 -- in: boot_id uuid, child int, begun_run uuid or NULL (the run that was going on), all_begun bool (nobody knows),
 -- in: error text, error_type text, charged bool (false: we killed the worker), retry_base float8, retry_cap float8
--- out: id, status it got (pending, dead or cancelled), run_after of a retry
+-- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL
 -- locks: as fail_runs
 -- index: none: the queue is scanned by owner only here, when a worker died
 -- why: a run that was claimed but not begun is handed back untouched, without an attempts row
@@ -40,7 +40,7 @@ retried AS (
            run_after = clock_timestamp() + o.delay
       FROM owned AS o
      WHERE q.id = o.id AND o.status = 'pending'
-    RETURNING q.id, q.run_after),
+    RETURNING q.id, o.delay),
 removed AS (
     DELETE FROM queue WHERE id = ANY (ARRAY(SELECT id FROM owned WHERE status <> 'pending')) RETURNING *),
 kept AS (
@@ -52,4 +52,6 @@ kept AS (
            d.retry_of, d.max_attempts, d.attempt, o.failures_now, d.interruptions, d.boot_id, d.child, d.started_at,
            d.cancel_requested_at, o.status, %(error)s::text, %(error_type)s::text
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
-SELECT o.id, o.status, r.run_after FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id ORDER BY o.id
+SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds
+  FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id
+ ORDER BY o.id

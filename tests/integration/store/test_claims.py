@@ -223,10 +223,10 @@ def test_attempt_grows_with_each_claim_and_failures_with_each_failure(connection
         assert (run.attempt, run.failures) == (attempt, attempt - 1)
         (failed,) = fail(connection, owner, failure(run))
         assert failed.status == "pending"
-        assert failed.run_after
+        assert failed.retry_in_seconds is not None
     (run,) = wait_for(lambda: claim(connection, owner), why="the last retry is due")
     (failed,) = fail(connection, owner, failure(run))
-    assert (failed.status, failed.run_after) == ("dead", None)
+    assert (failed.status, failed.retry_in_seconds) == ("dead", None)
     row = look(connection, run_id)
     assert (row.status, row.attempt, row.failures, row.error) == ("dead", 3, 3, "it failed")
     assert [a.attempt for a in runs.list_attempts(connection, run_id=run_id)] == [1, 2]

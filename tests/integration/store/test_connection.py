@@ -57,11 +57,14 @@ def test_unreachable_server_is_unavailable() -> None:
         connect(config_for("postgresql://nobody@127.0.0.1:1/none"), "test")
 
 
-def test_url_that_is_none_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="is not a libpq URL"):
-        connect(config_for("postgresql://[half"), "test")
+def test_missing_url_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="no database is configured"):
         connect(config_for(""), "test")
+
+
+def test_url_with_an_unknown_option_is_a_config_error(database_url: str) -> None:
+    with pytest.raises(ConfigError, match="is not a libpq URL"):
+        connect(config_for(f"{database_url} no_such_option=1"), "test")
 
 
 def test_missing_table_says_migrate(connection: Connection) -> None:
@@ -102,8 +105,10 @@ def test_listener_hears_itself_and_others_and_joins_equal_words(config: Config, 
         for _ in range(5):
             runs.announce_due(other)
         runs.announce_cancel(other)
-    heard: set[str] = set()
-    wait_for(
-        lambda: heard.update(note.payload for note in take_notifications(connection)) or heard == {word, "", "cancel"},
-        why="all three words",
-    )
+    heard: list[str] = []
+
+    def has_heard_all() -> bool:
+        heard.extend(note.payload for note in take_notifications(connection))
+        return set(heard) == {word, "", "cancel"}
+
+    wait_for(has_heard_all, why="all three words")

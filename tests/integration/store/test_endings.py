@@ -9,7 +9,8 @@ import pytest
 from forgeflow.config import Config
 from forgeflow.domain.run import Ending, Failure, Output, RunStatus
 from forgeflow.domain.transitions import RUN_TRANSITIONS, RunEvent
-from forgeflow.service.jobs import cancel_job, pause_job, trigger_job
+from forgeflow.errors import StatusConflict
+from forgeflow.service.jobs import cancel_job, get_job, pause_job, resume_job, trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.runs import ClaimedRun, Owner
@@ -156,6 +157,13 @@ def test_cancel_of_a_job_cancels_pending_runs_and_asks_running_ones(connection: 
     assert ended.status == "cancelled"
 
 
+def test_run_that_was_asked_to_stop_is_cancelled_also_when_its_job_goes_on(connection: Connection) -> None:
+    owner, run = claim_one(connection)
+    connection.execute("UPDATE queue SET cancel_requested_at = now()")
+    (ended,) = fail(connection, owner, failure(run))
+    assert ended.status == "cancelled"
+
+
 def test_run_that_succeeds_before_it_hears_of_the_cancel_has_succeeded(connection: Connection) -> None:
     job_id = make_job(connection)
     (run_id,) = make_runs(connection, job_id)
@@ -235,6 +243,30 @@ def test_trigger_and_cancel_leave_no_pending_run(config: Config, connection: Con
     other.close()
     assert look(connection, run_id).status == "cancelled"
     assert runs.enqueue_run(connection, job_id=job_id, trigger="manual") is None
+
+
+def test_resume_beside_a_cancel_does_not_bring_the_job_back(
+    config: Config, connection: Connection, second: Connection
+) -> None:
+    job_id = make_job(connection, status="paused")
+    refused: list[Exception] = []
+
+    def resume(own: Connection) -> None:
+        try:
+            resume_job(own, job_id)
+        except StatusConflict as error:
+            refused.append(error)
+
+    with second.transaction():
+        cancel_job(second, job_id)
+        other = connect(config, "third")
+        thread = threading.Thread(target=resume, args=(other,))
+        thread.start()
+        wait_for(lambda: is_waiting(connection, other), why="resume waits for the cancel")
+    thread.join()
+    other.close()
+    assert refused
+    assert get_job(connection, job_id).status == "cancelled"
 
 
 class World:

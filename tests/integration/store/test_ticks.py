@@ -60,6 +60,15 @@ def test_leader_is_one_and_a_standby_takes_over_on_resignation(config: Config) -
     resign(won)
 
 
+def test_lock_is_free_when_the_resignation_is_heard(connection: Connection, second: Connection) -> None:
+    """Also while the old session still lives: a standby that hears it campaigns once, and then waits for long."""
+    second.execute("LISTEN forgeflow_leader")
+    assert ticks.try_leadership(connection)
+    ticks.resign_leadership(connection)
+    wait_for(lambda: take_notifications(second), why="the word of the resignation")
+    assert ticks.try_leadership(second)
+
+
 def test_leadership_ends_with_its_session(config: Config, connection: Connection) -> None:
     first, standby = node("first"), node("standby")
     session, waiting = open_session(config, first), open_session(config, standby)
