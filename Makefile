@@ -5,7 +5,7 @@ STATE ?=
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres proof check format clean
+.PHONY: help run test test-postgres proof figures check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -15,6 +15,9 @@ run: .venv/run ## install, then serve everything on 127.0.0.1:$(PORT) with an em
 
 test: .venv/test ## install, then run all tests on an embedded PostgreSQL
 	$(BIN)/python -m pytest $(ARGS)
+
+figures: .venv/test ## measure what this version costs on this machine
+	$(BIN)/python -m bench.figures
 
 test-postgres: .venv/test ## run the store tests on the PostgreSQL in BINARIES=/usr/lib/postgresql/15/bin
 	FORGEFLOW_TEST_BINARIES=$(BINARIES) $(BIN)/python -m pytest tests/integration/store $(ARGS)
