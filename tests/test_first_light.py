@@ -12,13 +12,6 @@ PENDING = [
     "second_up_keeps_the_data",
     "up_refuses_a_taken_port_with_one_sentence",
     "up_refuses_an_unreachable_server_with_one_sentence",
-    "seed_curl_without_content_type_works",
-    "cross_site_request_and_foreign_host_are_refused",
-    "idempotent_submission_twice_creates_one_job",
-    "bad_input_names_every_field_and_stores_nothing",
-    "pause_resume_cancel_trigger_answer",
-    "metrics_show_runs_by_status_and_nodes",
-    "page_shows_counts_runs_and_next_ticks",
 ]
 
 

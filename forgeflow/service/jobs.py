@@ -80,8 +80,11 @@ def _create(connection: Connection, request: JobRequest, source: str) -> UUID | 
 
 
 def _digest(request: JobRequest) -> bytes:
-    """What makes two submissions the same: every field but the key, defaults filled in."""
-    fields = request.model_dump(mode="json", exclude={"idempotency_key"})
+    """What makes two submissions the same: every field but the key.
+
+    A default is the same as nothing, so that a field of a later version does not change the digest of today's bodies.
+    """
+    fields = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()
 
 

@@ -10,6 +10,9 @@ from forgeflow.store.jobs import NextTick
 from forgeflow.store.nodes import NodeRow
 from forgeflow.store.runs import RunRow
 
+# What a job is shown as that is active, has no tick to come and no run in the queue.
+COMPLETED = "completed"
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -30,7 +33,7 @@ class Overview:
 def count_everything(connection: Connection) -> Counts:
     return Counts(
         runs={status.value: 0 for status in RunStatus} | {row.status: row.count for row in runs.count_runs(connection)},
-        jobs={status.value: 0 for status in JobStatus} | {row.status: row.count for row in jobs.count_jobs(connection)},
+        jobs=dict.fromkeys((*JobStatus, COMPLETED), 0) | {row.status: row.count for row in jobs.count_jobs(connection)},
     )
 
 

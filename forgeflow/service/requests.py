@@ -4,13 +4,14 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from forgeflow.domain.document import find_problems, text_problem
+from forgeflow.domain.document import find_problems, pointer, text_problem
 from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
 
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)")
+# Programs in Go write nanoseconds; what is below a microsecond is dropped.
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII)
 
 # pydantic's words for what users meet most, in ours.
 _MESSAGES = {
@@ -28,7 +29,7 @@ _MESSAGES = {
 
 def _read_time(value: Any) -> Any:
     """An RFC 3339 time with an offset, as UTC."""
-    if value is None or isinstance(value, datetime):
+    if value is None:
         return value
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise ValueError("expected a time such as 2026-07-01T09:00:00Z, with Z or an offset")
@@ -38,7 +39,14 @@ def _read_time(value: Any) -> Any:
         raise ValueError("expected an existing time between the years 1 and 9999, in UTC too") from error
 
 
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is blank; expected something to read")
+    return text
+
+
 Time = Annotated[datetime, BeforeValidator(_read_time)]
+Label = Annotated[str, AfterValidator(_not_blank)]
 
 
 class _Body(BaseModel):
@@ -50,9 +58,9 @@ class ShellPayload(_Body):
 
 
 class JobRequest(_Body):
-    """A submission; `executor` decides what `payload` must be.  Source: README "API"."""
+    """A submission; only `read_job_request` makes one, for it checks more.  Source: README "API"."""
 
-    name: str = Field(min_length=1, max_length=200)
+    name: Label = Field(min_length=1, max_length=200)
     executor: Literal["shell"]
     payload: ShellPayload
     cron_expr: str | None = None
@@ -64,29 +72,18 @@ class JobRequest(_Body):
     catch_up: Literal["skip", "once", "all"] = "skip"
     catch_up_limit: int = Field(default=10, ge=1, le=1000)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=200)
-    tags: list[Annotated[str, Field(min_length=1, max_length=50)]] = Field(default=[], max_length=20)
+    tags: list[Annotated[Label, Field(min_length=1, max_length=50)]] = Field(default=[], max_length=20)
     description: str = Field(default="", max_length=2000)
     paused: bool = False
-
-    @model_validator(mode="after")
-    def _one_schedule(self) -> "JobRequest":
-        if self.cron_expr is not None and self.run_at is not None:
-            raise ValueError("cron_expr and run_at exclude each other; expected one of them, or neither to run now")
-        return self
 
     def schedule(self) -> Schedule | None:
         return None if self.cron_expr is None else Schedule.parse(self.cron_expr, self.timezone)
 
 
-def _pointer(location: tuple[int | str, ...]) -> str:
-    escaped = (str(part).replace("~", "~0").replace("/", "~1") for part in location)
-    return "/".join(["#", *escaped]).encode("ascii", "backslashreplace").decode()
-
-
 def _problems(error: ValidationError) -> list[FieldProblem]:
     return [
         FieldProblem(
-            _pointer(problem["loc"]),
+            pointer(problem["loc"]),
             _MESSAGES.get(problem["type"], problem["msg"].removeprefix("Value error, ")),
             problem["type"].replace("_", "-"),
         )
@@ -95,9 +92,12 @@ def _problems(error: ValidationError) -> list[FieldProblem]:
 
 
 def _schedule_problems(body: dict[str, Any]) -> list[FieldProblem]:
-    """What is wrong with zone and expression; each is looked at alone, so that both are told."""
+    """What is wrong with zone and expression, each looked at alone, and whether there are two schedules."""
     zone, expr = body.get("timezone", "UTC"), body.get("cron_expr")
     found = []
+    if expr is not None and body.get("run_at") is not None:
+        detail = "cron_expr and run_at exclude each other; expected one of them, or neither to run now"
+        found += [FieldProblem(where, detail, "two-schedules") for where in ("#/cron_expr", "#/run_at")]
     if isinstance(zone, str) and not text_problem(zone):
         try:
             check_zone(zone)
@@ -112,7 +112,7 @@ def _schedule_problems(body: dict[str, Any]) -> list[FieldProblem]:
 
 
 def read_job_request(body: dict[str, Any]) -> JobRequest:
-    """The submission in a JSON object.  Raises InvalidInput, which names every bad field."""
+    """The submission in a JSON object, as `read_object` gives it.  Raises InvalidInput, which names every bad field."""
     problems = find_problems(body)
     request = None
     try:

@@ -6,6 +6,7 @@ import time
 
 import structlog
 from flask import Flask, Response, g, request
+from flask.json.provider import DefaultJSONProvider
 
 from forgeflow.config import Config
 from forgeflow.web import dashboard, guard, problem
@@ -15,7 +16,7 @@ log = structlog.get_logger()
 
 _HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -51,7 +52,9 @@ def _end_request(response: Response) -> Response:
 def create_app(config: Config) -> Flask:
     """The application; `extensions[database.POOL]` must hold an open pool before it serves."""
     app = Flask(__name__)
-    app.config["MAX_CONTENT_LENGTH"] = config.server.max_body
+    app.url_map.merge_slashes = False  # //api/jobs is not /api/jobs, nor a redirect to it
+    assert isinstance(app.json, DefaultJSONProvider)
+    app.json.sort_keys = False
     app.before_request(_begin_request)
     guard.register(app, config)
     problem.register(app)

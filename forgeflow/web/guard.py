@@ -9,14 +9,16 @@ import re
 import socket
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
-from flask import Flask, request
+from flask import Flask, current_app, request
+from gunicorn.http.errors import ParseException
 
 from forgeflow.config import Config
-from forgeflow.domain.document import read_object
+from forgeflow.domain.document import pointer, read_object
+from forgeflow.errors import BodyTooLarge, FieldProblem, InvalidInput, MalformedBody
 from forgeflow.web.problem import CrossOrigin, UnsupportedMediaType, UntrustedHost
 
+MAX_BODY = "forgeflow.max_body"  # bytes; a key of app.config
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?", re.ASCII)
@@ -31,7 +33,8 @@ def _host_name(host: str) -> str | None:
 def known_hosts(config: Config) -> frozenset[str]:
     """Loopback names, this machine's own name and address to listen on, and `server.allowed_hosts`."""
     own = {socket.gethostname().lower(), socket.getfqdn().lower(), config.server.address()[0].lower()}
-    return frozenset(_LOOPBACK | own | {host.lower() for host in config.server.allowed_hosts})
+    names = own | {host.lower() for host in config.server.allowed_hosts}
+    return frozenset(_LOOPBACK | {name.strip("[]").rstrip(".") for name in names})
 
 
 def _check_host(known: frozenset[str]) -> None:
@@ -44,25 +47,64 @@ def _is_from_browser() -> bool:
 
 
 def _check_origin() -> None:
+    """Both headers must speak for a page of ours; a program that is no browser sends neither."""
     if request.method in _SAFE_METHODS:
         return
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None and site not in ("same-origin", "none"):
-        raise CrossOrigin("a page of another origin may not change anything here")
-    origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("Host", "").lower():
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    # No parser of URLs: an origin that none of them takes is refused like any other that is not ours.
+    is_foreign = origin is not None and origin.lower().partition("://")[2] != request.headers["Host"].lower()
+    if is_foreign or site not in (None, "same-origin", "none"):
         raise CrossOrigin("a page of another origin may not change anything here")
 
 
-def json_body() -> dict[str, Any]:
-    """The request's JSON object, whatever curl calls it.  Raises UnsupportedMediaType, MalformedBody, InvalidInput."""
+def _check_media_type() -> None:
     kind = request.mimetype
     if kind != "application/json" and (kind not in ("", "application/x-www-form-urlencoded") or _is_from_browser()):
         raise UnsupportedMediaType("expected a body of type application/json")
-    return read_object(request.get_data(cache=False))
+
+
+def _read_body() -> bytes:
+    """The whole body.  Raises BodyTooLarge, MalformedBody.
+
+    Flask's own MAX_CONTENT_LENGTH cuts a chunked body off without a word, so it is not used.
+    """
+    limit: int = current_app.config[MAX_BODY]
+    body = b""
+    try:
+        while len(body) <= limit and (part := request.stream.read(limit + 1 - len(body))):
+            body += part
+    except (OSError, ParseException) as error:
+        raise MalformedBody("the body ends early, or its chunks are not what HTTP expects") from error
+    if len(body) < min(request.content_length or 0, limit):
+        raise MalformedBody("the body is shorter than its Content-Length")
+    if len(body) > limit:
+        raise BodyTooLarge(f"the body is longer than {limit} bytes, server.max_body")
+    return body
+
+
+def json_body() -> dict[str, Any]:
+    """The request's JSON object, whatever curl calls it; it may still hold Refused.
+
+    Raises UnsupportedMediaType, BodyTooLarge, MalformedBody, InvalidInput.
+    """
+    _check_media_type()
+    return read_object(_read_body())
+
+
+def empty_body() -> None:
+    """Nothing, or `{}`, is what these requests carry: a field that would be ignored is refused as by `json_body`."""
+    body = _read_body()
+    if not body:
+        return
+    _check_media_type()
+    members = read_object(body)
+    if members:
+        problems = [FieldProblem(pointer([key]), "is not a field here", "extra-forbidden") for key in members]
+        raise InvalidInput("this request has no fields", problems)
 
 
 def register(app: Flask, config: Config) -> None:
+    app.config[MAX_BODY] = config.server.max_body
     known = known_hosts(config)
     checks: list[Callable[[], None]] = [lambda: _check_host(known), _check_origin]
 

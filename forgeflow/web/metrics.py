@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from forgeflow import __version__
 from forgeflow.errors import StoreError
 from forgeflow.service import overview
-from forgeflow.web.database import connection
+from forgeflow.web.database import PROBE_SECONDS, connection
 
 
 class FleetCollector(Collector):
@@ -23,7 +23,7 @@ class FleetCollector(Collector):
         build.add_metric([__version__, platform.python_version()], 1)
         yield build
         try:
-            with connection() as opened:
+            with connection(within_seconds=PROBE_SECONDS) as opened:
                 counts, nodes = overview.count_everything(opened), overview.list_nodes(opened)
         except StoreError:
             yield GaugeMetricFamily("forgeflow_up", "Whether the database answers", value=0)

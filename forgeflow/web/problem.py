@@ -49,7 +49,8 @@ _TABLE: list[tuple[type[ForgeError], int, str]] = [
     (SchemaMismatch, 503, "database-unavailable"),
     (StoreUnavailable, 503, "database-unavailable"),
 ]
-_STATUS_NAMES = {404: "not-found", 405: "method-not-allowed", 413: "payload-too-large"}
+_MAX_ERRORS = 100
+_STATUS_NAMES = {404: "not-found", 405: "method-not-allowed"}
 
 
 def problem(status: int, kind: str, detail: str, **members: object) -> Response:
@@ -74,7 +75,8 @@ def _answer_forge_error(error: ForgeError) -> Response:
     members: dict[str, object] = {}
     if isinstance(error, InvalidInput) and error.problems:
         members["errors"] = [
-            {_place(one.pointer): one.pointer, "detail": one.detail, "code": one.code} for one in error.problems
+            {_place(one.pointer): one.pointer, "detail": one.detail, "code": one.code}
+            for one in error.problems[:_MAX_ERRORS]
         ]
     response = problem(status, kind, str(error), **members)
     if status == 503:
@@ -88,12 +90,11 @@ def _place(pointer: str) -> str:
 
 
 def _answer_http_error(error: HTTPException) -> Response:
-    """Flask's own: no such path, no such method, body too large."""
+    """Flask's own: no such path, no such method, a request that is not HTTP."""
     status = error.code or 500
     details = {
         404: "there is nothing at this path",
         405: "this path does not answer this method",
-        413: "the body is longer than server.max_body",
     }
     response = problem(
         status, _STATUS_NAMES.get(status, "bad-request"), details.get(status, "the request is malformed")

@@ -1,12 +1,15 @@
 """gunicorn around the application: a master, processes with threads, one pool each, opened after the fork."""
 
+import contextlib
 import ipaddress
 import socket
+import time
 from typing import Any
 
 import structlog
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
+from gunicorn.http.errors import ParseException
 
 from forgeflow.config import Config
 from forgeflow.errors import AddressTaken, ConfigError
@@ -15,6 +18,10 @@ from forgeflow.web.app import create_app
 from forgeflow.web.database import POOL
 
 log = structlog.get_logger()
+
+_DISCARDED_BYTES = 16 * 1024**2
+_DISCARD_SECONDS = 5.0
+_PART_BYTES = 64 * 1024
 
 
 class _ForgeLogger(Logger):  # type: ignore[misc] # gunicorn ships without types
@@ -45,8 +52,11 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without t
             "proc_name": "forgeflow: web",
             "logger_class": _ForgeLogger,
             "control_socket_disable": True,
+            "limit_request_line": 8190,  # the most that gunicorn takes
+            "forwarded_allow_ips": "",  # or any program on this machine could set SCRIPT_NAME by a header
             "post_fork": self._open_pool,
             "worker_exit": self._close_pool,
+            "post_request": _discard_rest,
         }
         for name, value in settings.items():
             self.cfg.set(name, value)
@@ -60,6 +70,22 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without t
     def _close_pool(self, _server: Any, _worker: Any) -> None:
         if pool := self._app.extensions.pop(POOL, None):
             pool.close(timeout=1.0)
+
+
+def _discard_rest(_worker: Any, _request: Any, environ: dict[str, Any]) -> None:
+    """Read what the client of a refused request still sends, within reason.
+
+    A server that closes while its client is sending resets the connection, and the client never sees the answer.
+    """
+    if not environ:  # the request did not come so far
+        return
+    stream, client = environ["wsgi.input"], environ["gunicorn.socket"]
+    left, deadline = _DISCARDED_BYTES, time.monotonic() + _DISCARD_SECONDS
+    with contextlib.suppress(OSError, ParseException):
+        client.settimeout(_DISCARD_SECONDS)
+        while left > 0 and time.monotonic() < deadline and (part := stream.read(_PART_BYTES)):
+            left -= len(part)
+        client.settimeout(None)
 
 
 def check_address(config: Config) -> None:

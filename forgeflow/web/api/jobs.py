@@ -12,9 +12,9 @@ from forgeflow.service.requests import read_job_request
 from forgeflow.store.connection import Connection
 from forgeflow.store.jobs import JobRow
 from forgeflow.web.api.documents import job_document, run_document
-from forgeflow.web.api.queries import Query
+from forgeflow.web.api.queries import Query, no_parameters
 from forgeflow.web.database import connection
-from forgeflow.web.guard import json_body
+from forgeflow.web.guard import empty_body, json_body
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/jobs")
 
@@ -24,9 +24,13 @@ def _with_key(body: dict[str, Any]) -> dict[str, Any]:
     key = request.headers.get("Idempotency-Key")
     if key is None:
         return body
-    if body.get("idempotency_key", key) != key:
+    problem = None
+    if not key.isascii():  # its bytes have no agreed encoding
+        problem = FieldProblem("Idempotency-Key", "expected a header of ASCII characters", "bad-header")
+    elif body.get("idempotency_key") not in (None, key):
         problem = FieldProblem("#/idempotency_key", "differs from the header Idempotency-Key", "conflicting-key")
-        raise InvalidInput("the idempotency key is given twice and differs", [problem])
+    if problem:
+        raise InvalidInput("the idempotency key cannot be accepted", [problem])
     return {**body, "idempotency_key": key}
 
 
@@ -39,6 +43,7 @@ def _answer(job: JobRow, status: int = 200) -> Response:
 
 @blueprint.post("")
 def submit() -> Response:
+    no_parameters()
     request_ = read_job_request(_with_key(json_body()))
     with connection() as opened:
         submission = jobs.submit_job(opened, request_, source="api")
@@ -62,11 +67,14 @@ def index() -> Response:
 
 @blueprint.get("/<uuid:job_id>")
 def show(job_id: UUID) -> Response:
+    no_parameters()
     with connection() as opened:
         return _answer(jobs.get_job(opened, job_id))
 
 
 def _change(job_id: UUID, change: Callable[[Connection, UUID], JobRow]) -> Response:
+    no_parameters()
+    empty_body()
     with connection() as opened:
         return _answer(change(opened, job_id))
 
@@ -88,6 +96,8 @@ def cancel(job_id: UUID) -> Response:
 
 @blueprint.post("/<uuid:job_id>/trigger")
 def trigger(job_id: UUID) -> Response:
+    no_parameters()
+    empty_body()
     with connection() as opened:
         run = jobs.trigger_job(opened, job_id)
     response = jsonify(run_document(run))

@@ -24,7 +24,12 @@ class Query:
         values = request.args.getlist(name)
         if len(values) > 1:
             self._refuse(name, "is given more than once")
-        return values[0] if values and values[0] else None
+            return None
+        if values == [""]:
+            # A script whose variable is empty must not get everything instead.
+            self._refuse(name, "is empty; expected a value, or leave it out")
+            return None
+        return values[0] if values else None
 
     def _refuse(self, name: str, detail: str) -> None:
         self._problems.append(FieldProblem(name, detail, "bad-parameter"))
@@ -58,7 +63,16 @@ class Query:
     def check(self) -> None:
         """Raises InvalidInput, which names every bad and every unknown parameter."""
         for name in sorted(set(request.args) - self._known):
-            safe = name[:60].encode("ascii", "backslashreplace").decode()
-            self._refuse(safe, f"is not a parameter here; known are {', '.join(sorted(self._known)) or 'none'}")
+            self._refuse(_shown(name), f"is not a parameter here; known are {', '.join(sorted(self._known)) or 'none'}")
         if self._problems:
             raise InvalidInput("the query cannot be accepted", self._problems)
+
+
+def _shown(name: str) -> str:
+    """A name from outside, short and in ASCII; never like a pointer, for these are the names of parameters."""
+    return name[:60].encode("ascii", "backslashreplace").decode().replace("#", "\\x23")
+
+
+def no_parameters() -> None:
+    """Raises InvalidInput when the request has any."""
+    Query().check()

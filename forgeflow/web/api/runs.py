@@ -6,7 +6,7 @@ from flask import Blueprint, Response, jsonify
 
 from forgeflow.service import runs
 from forgeflow.web.api.documents import run_detail_document, run_document
-from forgeflow.web.api.queries import Query
+from forgeflow.web.api.queries import Query, no_parameters
 from forgeflow.web.database import connection
 
 blueprint = Blueprint("runs", __name__, url_prefix="/api/runs")
@@ -26,5 +26,6 @@ def index() -> Response:
 
 @blueprint.get("/<uuid:run_id>")
 def show(run_id: UUID) -> Response:
+    no_parameters()
     with connection() as opened:
         return jsonify(run_detail_document(runs.get_run(opened, run_id)))

@@ -4,10 +4,11 @@ from flask import Blueprint, Response, jsonify, request
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from forgeflow.errors import SchemaMismatch, StoreError
+from forgeflow.errors import StoreError
 from forgeflow.service import overview
 from forgeflow.web.api.documents import counts_document, node_document
-from forgeflow.web.database import connection
+from forgeflow.web.api.queries import no_parameters
+from forgeflow.web.database import PROBE_SECONDS, connection
 from forgeflow.web.metrics import FleetCollector
 
 blueprint = Blueprint("system", __name__)
@@ -15,12 +16,14 @@ blueprint = Blueprint("system", __name__)
 
 @blueprint.get("/api/stats")
 def stats() -> Response:
+    no_parameters()
     with connection() as opened:
         return jsonify(counts_document(overview.count_everything(opened)))
 
 
 @blueprint.get("/api/nodes")
 def nodes() -> Response:
+    no_parameters()
     with connection() as opened:
         return jsonify(items=[node_document(node) for node in overview.list_nodes(opened)])
 
@@ -35,9 +38,9 @@ def health() -> Response:
 def readiness() -> Response:
     """Whether requests can be served: the database answers and has this version's schema."""
     try:
-        with connection() as opened:
+        with connection(within_seconds=PROBE_SECONDS) as opened:
             overview.check_ready(opened)
-    except (StoreError, SchemaMismatch) as error:
+    except StoreError as error:
         response = jsonify(status="unavailable", reasons=[str(error)])
         response.status_code = 503
         return response

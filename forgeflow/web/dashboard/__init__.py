@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from flask import Blueprint, render_template
+from flask import Blueprint, render_template, request
 
 from forgeflow.service import overview
 from forgeflow.web.database import connection
@@ -21,4 +21,5 @@ def _clock(instant: datetime | None) -> str:
 def index() -> str:
     with connection() as opened:
         seen = overview.look_over(opened, max_rows=_ROWS)
-    return render_template("index.html", seen=seen, clock=_clock, now=datetime.now(UTC))
+    reloads = request.args.get("reload") != "off"
+    return render_template("index.html", seen=seen, clock=_clock, now=datetime.now(UTC), reloads=reloads)
