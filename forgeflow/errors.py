@@ -20,6 +20,10 @@ class AddressTaken(ForgeError):
     """The address to listen on is in use; another one, or later, would do (exit 75)."""
 
 
+class StateTaken(ForgeError):
+    """The state folder is in use by another `forgeflow up`; another one, or later, would do (exit 75)."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
     """One thing wrong with one field of a request.

@@ -12,14 +12,18 @@ from forgeflow.errors import (
     InvalidInput,
     NotFound,
     SchemaMismatch,
+    StateTaken,
     StoreUnavailable,
 )
 
 FAILED = 1
+INTERRUPTED = 130
+
 
 # The first class that fits decides.
 _TABLE: list[tuple[type[ForgeError], int]] = [
     (AddressTaken, 75),
+    (StateTaken, 75),
     (ConfigError, 78),
     (InvalidInput, 2),
     (NotFound, 3),
@@ -34,10 +38,12 @@ def exit_code(error: ForgeError) -> int:
 
 
 def exit_with(action: Callable[[], int]) -> NoReturn:
-    """Run a command to its end: its code, or that of its error after one sentence on stderr."""
+    """Run a command to its end: its code, or that of its error after one line on stderr."""
     try:
         code = action()
     except ForgeError as error:
-        print(f"forgeflow: {error}", file=sys.stderr)  # noqa: T201
+        print("forgeflow:", " ".join(str(error).split()), file=sys.stderr)  # noqa: T201
         code = exit_code(error)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     sys.exit(code)

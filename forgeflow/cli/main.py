@@ -12,17 +12,22 @@ _CONFIG = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="forgeflow")
+_VERSION = click.version_option(__version__, message="%(prog)s %(version)s")
+# Not only the group: forgeflow-master and forgeflow-web are commands of their own.
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group(context_settings=_SETTINGS)
+@_VERSION
 def cli() -> None:
     """Cron and background jobs for more than one machine, on PostgreSQL.
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 not found or a node that cannot boot, 4 conflict or schema mismatch,
-    69 database unreachable, 75 try again later, 78 configuration invalid.
+    69 database unreachable, 75 address or folder in use, 78 configuration invalid, 130 interrupted.
     """
 
 
-@cli.command()
+@cli.command(short_help="Run everything on this machine.")
 @_CONFIG
 @click.option("--listen", metavar="HOST:PORT", help="Where the API listens; default server.listen, 127.0.0.1:8080.")
 @click.option(
@@ -36,7 +41,7 @@ def up(config_file: str | None, listen: str | None, data_dir: str | None) -> Non
 
     Starts an embedded PostgreSQL unless FORGEFLOW_DATABASE_URL or [database] url names a server, migrates, and
     serves until Ctrl-C or TERM; then running jobs may finish (worker.drain_timeout), and PostgreSQL stops last. A
-    second Ctrl-C stops running jobs and hands them back.
+    second Ctrl-C, or QUIT, stops running jobs and hands them back. What dies meanwhile is started again.
     """
     from forgeflow.cli.exits import exit_with
     from forgeflow.cli.up import run_up
@@ -44,12 +49,14 @@ def up(config_file: str | None, listen: str | None, data_dir: str | None) -> Non
     exit_with(lambda: run_up(config_file, listen=listen, data_dir=data_dir))
 
 
-@cli.command()
+@cli.command(context_settings=_SETTINGS, short_help="Run a node: scheduler and workers.")
 @_CONFIG
+@_VERSION
 def master(config_file: str | None) -> None:
-    """Run a node: the roles of server.roles, until TERM (drain), INT twice or QUIT (stop jobs, hand them back).
+    """Run a node: what server.roles says, scheduler and workers.
 
-    USR2 writes the table of children to the log. The database must be migrated before: `forgeflow migrate`.
+    TERM or INT lets running jobs finish; QUIT or a second INT stops them and hands them back. USR2 writes the table
+    of children to the log. The database must be migrated before: `forgeflow migrate`.
     """
     from forgeflow.cli.exits import exit_with
     from forgeflow.cli.serve import run_master
@@ -57,17 +64,21 @@ def master(config_file: str | None) -> None:
     exit_with(lambda: run_master(config_file))
 
 
-@cli.command()
+@cli.command(context_settings=_SETTINGS, short_help="Serve API, dashboard and metrics.")
 @_CONFIG
+@_VERSION
 def web(config_file: str | None) -> None:
-    """Serve REST API, dashboard and metrics on server.listen until TERM."""
+    """Serve REST API, dashboard and metrics on server.listen, until TERM or INT.
+
+    Starts without its database, too; /readyz then says what is wrong.
+    """
     from forgeflow.cli.exits import exit_with
     from forgeflow.cli.web import run_web
 
     exit_with(lambda: run_web(config_file))
 
 
-@cli.command()
+@cli.command(short_help="Bring the schema to this version.")
 @_CONFIG
 def migrate(config_file: str | None) -> None:
     """Bring the database's schema to this version; safe to run twice, and on several machines at once."""

@@ -9,6 +9,7 @@ import click
 from forgeflow import __version__
 from forgeflow.config import load_config
 from forgeflow.domain.node import Node
+from forgeflow.errors import ConfigError
 from forgeflow.log import set_up_logging
 from forgeflow.master.loop import Master
 from forgeflow.store.connection import connect, required_url
@@ -19,6 +20,8 @@ def run_master(config_file: str | None) -> int:
     """Be the master of a node until told to stop.  Raises ConfigError before anything is started."""
     config = load_config(config_file)
     required_url(config)
+    if "api" in config.server.roles:
+        raise ConfigError("server.roles has api, which is forgeflow-web's; expected scheduler, worker or both")
     set_up_logging(config.log)
     node = Node(
         boot_id=uuid.uuid4(),

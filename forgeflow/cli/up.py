@@ -1,43 +1,54 @@
-"""`forgeflow up`: everything on one machine, under one small sub-reaper.
+"""`forgeflow up`: everything on one machine, under one guard.
 
-It starts PostgreSQL, migrates, starts the node's master and the web process, restarts one of them that dies, and
-stops all in the other order. As sub-reaper it inherits whatever a dead master leaves behind, and ends it: this is
-what keeps a killed master's jobs from running on.
+PostgreSQL, unless there is one, then the schema, then master and web process; all of it stops in the other order.
 """
 
 import contextlib
+import fcntl
+import http.client
 import os
-import select
-import signal
-import socket
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-import structlog
 
+from forgeflow.cli.guard import Guard, Interrupted, Postgres, Signals, end_children
 from forgeflow.config import Config, load_config
-from forgeflow.embedded import EmbeddedServer, start_server, stop_server
+from forgeflow.embedded import EmbeddedServer, start_server
+from forgeflow.errors import ConfigError, StateTaken
 from forgeflow.log import set_up_logging
-from forgeflow.process.clock import boottime
-from forgeflow.process.fork import fork_child
-from forgeflow.process.tree import become_subreaper, children, kill_strays
+from forgeflow.process.tree import become_subreaper
 from forgeflow.store.connection import connect
 from forgeflow.store.schema import migrate
-from forgeflow.web.wsgi import check_address
+from forgeflow.web.address import check_address
 
-log = structlog.get_logger()
 
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_RESTART_SECONDS = 1.0
-_READY_SECONDS = 60.0
-_WEB_STOP_SECONDS = 10.0
-# A service that ends with one of these will end so again: say it and stop, instead of starting it for ever.
-_HOPELESS = {2, 3, 4, 75, 78}
+def run_up(config_file: str | None, *, listen: str | None, data_dir: str | None) -> int:
+    """Serve everything until told to stop.
+
+    Raises ConfigError, AddressTaken, StateTaken before anything is started, StoreError before it serves.
+    """
+    overrides = {"server.listen": listen} if listen else {}
+    config = load_config(config_file, overrides=overrides)
+    set_up_logging(config.log)
+    environment = _environment(config, config_file)
+    check_address(config)
+    become_subreaper()
+    signals = Signals()
+    try:
+        with _database(config, data_dir, signals) as postgres:
+            url = postgres.url if postgres else config.database.url
+            with signals.interruptible():
+                _migrate(load_config(config_file, overrides={**overrides, "database.url": url}))
+            code = Guard(signals, postgres, environment, lambda: _greet(config)).run()
+    except Interrupted:
+        end_children(signals)
+        code = 0
+    finally:
+        signals.close()
+    _say("ForgeFlow has stopped.")
+    return code
 
 
 def state_folder(data_dir: str | None) -> Path:
@@ -47,139 +58,94 @@ def state_folder(data_dir: str | None) -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/forgeflow")
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "forgeflow"
+    return Path(base).absolute() / "forgeflow"
 
 
 @contextlib.contextmanager
-def _database(config: Config, data_dir: str | None) -> Iterator[tuple[str, int | None]]:
-    """The URL to use, and the pid of the server when it is ours; it is stopped at the end."""
+def _database(config: Config, data_dir: str | None, signals: Signals) -> Iterator[Postgres | None]:
+    """The embedded server, stopped at the end; None when there is another."""
     if config.database.url:
-        yield config.database.url, None
+        yield None
         return
-    server = _start_embedded(config, data_dir)
-    try:
-        yield server.url, server.pid
-    finally:
-        stop_server(server)
+    state = state_folder(data_dir)
+    with _held(state):
+        with signals.interruptible():
+            postgres = Postgres(lambda: _start_embedded(config, state))
+        try:
+            yield postgres
+        finally:
+            postgres.stop()
 
 
-def _start_embedded(config: Config, data_dir: str | None) -> EmbeddedServer:
+def _start_embedded(config: Config, state: Path) -> EmbeddedServer:
     binaries = config.database.embedded_bin
     # Each worker has one connection, courier and scheduler one each, the web a pool for each process.
     needed = config.worker.concurrency + config.server.workers * config.server.threads + 20
     return start_server(
-        state_folder(data_dir),
+        state,
         account=config.database.embedded_user or None,
         binaries=Path(binaries) if binaries else None,
         max_connections=max(100, needed),
     )
 
 
-@dataclass(slots=True)
-class _Service:
-    """A process of ours that is started again when it dies."""
+@contextlib.contextmanager
+def _held(state: Path) -> Iterator[None]:
+    """Be the only `forgeflow up` of that state folder: a second one would stop the database of the first.
 
-    command: str
-    pid: int | None = None
-    start_at: float = 0.0
-
-
-@dataclass(slots=True)
-class _Guard:
-    """The services, and what must not be taken for something that they left behind."""
-
-    environment: dict[str, str]
-    postmaster: int | None
-    services: dict[str, _Service]
-    pending: list[int] = field(default_factory=list)
-    is_stopping: bool = False
-    exit_code: int = 0
-
-    def start(self, service: _Service) -> None:
-        arguments = [sys.executable, "-m", "forgeflow.cli", service.command]
-
-        def become() -> int:
-            os.execve(sys.executable, arguments, self.environment)
-
-        service.pid = fork_child(become, keep=())
-
-    def known(self) -> set[int]:
-        pids = {service.pid for service in self.services.values() if service.pid}
-        return pids | ({self.postmaster} if self.postmaster else set())
-
-    def reap(self) -> None:
-        """Note the services that have died, and end what they left behind."""
-        for service in self.services.values():
-            if service.pid and (code := _reaped(service.pid)) is not None:
-                service.pid = None
-                service.start_at = boottime() + _RESTART_SECONDS
-                self._note_death(service, code)
-        while set(children()) - self.known():
-            kill_strays(self.known())
-            select.select([], [], [], 0.005)
-
-    def _note_death(self, service: _Service, code: int) -> None:
-        if self.is_stopping:
-            self.exit_code = self.exit_code or (code if service.command == "master" else 0)
-            return
-        log.error("service died", service=service.command, exit_code=code)
-        if code in _HOPELESS:
-            self.exit_code = code
-            self.is_stopping = True
-
-    def forward(self) -> None:
-        """Pass signals on to the master; the web process goes on until the master has drained."""
-        taken, self.pending = self.pending, []
-        for number in taken:
-            self.is_stopping = True
-            master = self.services["master"]
-            if master.pid:
-                os.kill(master.pid, number)
+    The kernel gives the lock back when this process ends, however it does; no child inherits it. A folder that
+    start_server then refuses is left as it was.  Raises StateTaken, ConfigError.
+    """
+    lock = state / "up.lock"
+    try:
+        made = _make_folders(state)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigError(f"the state folder {state} cannot be used: {error.strerror}") from error
+    try:
+        _take(descriptor, state)
+        try:
+            yield
+        finally:
+            if not (state / "postgres").exists():
+                lock.unlink()
+                _remove_folders(made)
+    finally:
+        os.close(descriptor)
 
 
-def _reaped(pid: int) -> int | None:
-    """The exit code of a child that has ended, 128 + n for signal n, or None."""
-    done, status = os.waitpid(pid, os.WNOHANG)
-    if not done:
-        return None
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+def _take(descriptor: int, state: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+        raise StateTaken(
+            f"another `forgeflow up` (pid {holder}) uses the state folder {state}: stop it, or give this one a folder "
+            "of its own with --data-dir (`make run STATE=folder PORT=8081`)"
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
-def run_up(config_file: str | None, *, listen: str | None, data_dir: str | None) -> int:
-    """Serve everything until told to stop.  Raises ConfigError, AddressTaken, StoreUnavailable before it serves."""
-    overrides = {"server.listen": listen} if listen else {}
-    config = load_config(config_file, overrides=overrides)
-    set_up_logging(config.log)
-    check_address(config)
-    become_subreaper()
-    wake_receiver, wake_sender = socket.socketpair()
-    guard = _Guard(
-        environment=dict(os.environ),
-        postmaster=None,
-        services={"master": _Service("master"), "web": _Service("web")},
-    )
-    for end in (wake_receiver, wake_sender):
-        end.setblocking(False)
-    for number in (*_FORWARDED, signal.SIGCHLD):
-        signal.signal(number, lambda number, _frame: _note(guard, number))
-    signal.set_wakeup_fd(wake_sender.fileno(), warn_on_full_buffer=False)
-    with _database(config, data_dir) as (url, postmaster):
-        guard.postmaster = postmaster
-        guard.environment |= {"FORGEFLOW_DATABASE_URL": url, "FORGEFLOW_LISTEN_ADDR": config.server.listen}
-        if config_file:
-            guard.environment["FORGEFLOW_CONFIG"] = str(Path(config_file).absolute())
-        _migrate(load_config(config_file, overrides={**overrides, "database.url": url}))
-        _serve(guard, wake_receiver, config)
-        _stop_web(guard, wake_receiver)
-    signal.set_wakeup_fd(-1)
-    click.echo("ForgeFlow has stopped.")
-    return guard.exit_code
+def _make_folders(state: Path) -> list[Path]:
+    """Create the folder and its missing parents, which are returned, deepest last.
+
+    As root they are open to all, whatever our umask, for the account that runs PostgreSQL must get through.
+    """
+    made = []
+    for folder in reversed((state, *state.parents)):
+        if not folder.exists():
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                folder.chmod(0o755 if os.geteuid() == 0 else 0o700)
+                made.append(folder)
+    return made
 
 
-def _note(guard: _Guard, number: int) -> None:
-    if number != signal.SIGCHLD:
-        guard.pending.append(number)
+def _remove_folders(made: list[Path]) -> None:
+    with contextlib.suppress(OSError):  # somebody else has put something there
+        for folder in reversed(made):
+            folder.rmdir()
 
 
 def _migrate(config: Config) -> None:
@@ -190,63 +156,44 @@ def _migrate(config: Config) -> None:
         connection.close()
 
 
-def _serve(guard: _Guard, wake: socket.socket, config: Config) -> None:
-    """Keep both services alive until a signal comes, then until the master has drained."""
-    announced = False
-    give_up_at = boottime() + _READY_SECONDS
-    while True:
-        guard.reap()
-        guard.forward()
-        if guard.is_stopping and guard.services["master"].pid is None:
-            return
-        for service in guard.services.values():
-            if service.pid is None and not guard.is_stopping and boottime() >= service.start_at:
-                guard.start(service)
-        if not announced and not guard.is_stopping and (_answers(config) or boottime() > give_up_at):
-            announced = True
-            _announce(config)
-        if guard.exit_code and (pid := guard.services["master"].pid):
-            os.kill(pid, signal.SIGTERM)
-        _wait(wake, 0.05 if not announced else 1.0)
+def _environment(config: Config, config_file: str | None) -> dict[str, str]:
+    """What the services read beside the file: our environment, and what our own options and `up` itself decide.
+
+    Raises ConfigError when the master would have nothing to do.
+    """
+    roles = [role for role in config.server.roles if role != "api"]
+    if not roles:
+        raise ConfigError("server.roles is api alone; expected scheduler, worker or both beside it")
+    chosen = {"FORGEFLOW_LISTEN_ADDR": config.server.listen, "FORGEFLOW_ROLES": " ".join(roles)}
+    if config_file:
+        chosen["FORGEFLOW_CONFIG"] = str(Path(config_file).absolute())
+    return {**os.environ, **chosen}
 
 
-def _stop_web(guard: _Guard, wake: socket.socket) -> None:
-    web = guard.services["web"]
-    deadline = boottime() + _WEB_STOP_SECONDS
-    if web.pid:
-        os.kill(web.pid, signal.SIGTERM)
-    while web.pid:
-        guard.reap()
-        if web.pid and boottime() > deadline:
-            os.kill(web.pid, signal.SIGKILL)
-        if web.pid:
-            _wait(wake, 0.1)
-
-
-def _wait(wake: socket.socket, seconds: float) -> None:
-    """Until a signal comes, at most so long."""
-    if select.select([wake], [], [], seconds)[0]:
-        with contextlib.suppress(BlockingIOError):
-            wake.recv(4096)
-
-
-def _address(config: Config) -> str:
+def _reachable(config: Config) -> tuple[str, int]:
+    """Where we ourselves get at `server.listen`."""
     host, port = config.server.address()
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def _answers(config: Config) -> bool:
+    connection = http.client.HTTPConnection(*_reachable(config), timeout=1.0)
     try:
-        with urllib.request.urlopen(f"{_address(config)}/readyz", timeout=1.0) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
         return False
+    finally:
+        connection.close()
 
 
-def _announce(config: Config) -> None:
-    address = _address(config)
-    click.echo(
+def _greet(config: Config) -> bool:
+    """Once the API serves, say where, and how to try it; whether it does."""
+    if not _answers(config):
+        return False
+    host, port = _reachable(config)
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    _say(
         f"""
 ForgeFlow is up: {address}
 
@@ -257,3 +204,12 @@ Try a job:
 Ctrl-C stops everything; running jobs may finish.
 """
     )
+    return True
+
+
+def _say(text: str) -> None:
+    try:
+        click.echo(text)
+    except OSError:  # nobody reads it: the terminal was closed, `| head` has ended
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())  # or Python fails over what is still in its buffer

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors as pg
 from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -82,8 +83,6 @@ def connect(config: Config, role: str) -> Connection:
     seconds = config.worker.statement_deadline
     try:
         connection = DeadlineConnection.connect(required_url(config), **_parameters(config, role, seconds))
-    except psycopg.ProgrammingError as error:
-        raise ConfigError(f"database.url is not a libpq URL: {_first_line(error)}") from error
     except psycopg.Error as error:
         raise StoreUnavailable(f"cannot connect to the database: {_first_line(error)}") from error
     connection.deadline_seconds = seconds
@@ -128,12 +127,19 @@ def pooled(pool: Pool, *, within_seconds: float | None = None) -> Iterator[Conne
 
 
 def required_url(config: Config) -> str:
-    """`database.url`.  Raises ConfigError, which says what to do, when it is not set."""
+    """`database.url`.  Raises ConfigError, which says what to do, when it is not set or not a libpq URL."""
     if not config.database.url:
         raise ConfigError(
             "no database is configured: set FORGEFLOW_DATABASE_URL or [database] url, or use `forgeflow up`, "
             "which brings its own"
         )
+    try:
+        conninfo_to_dict(config.database.url)
+    except psycopg.ProgrammingError:
+        # Not libpq's own words: they may quote the password.
+        raise ConfigError(
+            "database.url is not a libpq URL: one of its options is not known, or it is not well formed"
+        ) from None
     return config.database.url
 
 

@@ -1,8 +1,6 @@
 """gunicorn around the application: a master, processes with threads, one pool each, opened after the fork."""
 
 import contextlib
-import ipaddress
-import socket
 import time
 from typing import Any
 
@@ -12,8 +10,8 @@ from gunicorn.glogging import Logger
 from gunicorn.http.errors import ParseException
 
 from forgeflow.config import Config
-from forgeflow.errors import AddressTaken, ConfigError
 from forgeflow.store.connection import open_pool, required_url
+from forgeflow.web.address import check_address
 from forgeflow.web.app import create_app
 from forgeflow.web.database import POOL
 
@@ -86,36 +84,6 @@ def _discard_rest(_worker: Any, _request: Any, environ: dict[str, Any]) -> None:
         while left > 0 and time.monotonic() < deadline and (part := stream.read(_PART_BYTES)):
             left -= len(part)
         client.settimeout(None)
-
-
-def check_address(config: Config) -> None:
-    """Refuse to be reached from other machines without meaning it, or to share an address.
-
-    Raises ConfigError, AddressTaken; both say what to do.
-    """
-    host, port = config.server.address()
-    if config.auth.mode == "auto" and not _is_loopback(host):
-        raise ConfigError(
-            f"server.listen is {config.server.listen}, which other machines reach, and whoever reaches the API runs "
-            "commands: listen on 127.0.0.1, or set auth.mode = off (FORGEFLOW_AUTH_MODE=off) on purpose"
-        )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise AddressTaken(
-                f"cannot listen on {config.server.listen}: {error.strerror}; stop the other program or choose "
-                "another address, FORGEFLOW_LISTEN_ADDR=127.0.0.1:8081 (`make run PORT=8081`)"
-            ) from error
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def serve(config: Config) -> int:

@@ -1,0 +1,324 @@
+"""The guard of one machine: keeps its services alive, ends what a dead one leaves behind, stops them in order.
+
+Its process has one thread and is a sub-reaper: whatever outlives a service becomes its child and is killed. This is
+what keeps a killed master's jobs from running on.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from forgeflow.embedded import EmbeddedServer, stop_server
+from forgeflow.process.clock import boottime
+from forgeflow.process.fork import fork_child
+from forgeflow.process.tree import children, kill_child, kill_strays, kill_strays_until_none, signal_group
+
+log = structlog.get_logger()
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+_RESTART_SECONDS = 1.0
+_SECOND_INT_SECONDS = 1.0
+_WEB_STOP_SECONDS = 10.0
+_NOT_READY_SECONDS = 60.0
+_POLL_SECONDS = 1.0
+_START_POLL_SECONDS = 0.05
+_STRAYS_POLL_SECONDS = 0.005
+# A service that ends with one of these will end so again: stop, instead of starting it for ever.
+_HOPELESS = {2, 3, 4, 75, 78}
+
+
+class Interrupted(BaseException):
+    """Something is being started, and a signal asks for the second time to stop."""
+
+
+class Signals:
+    """Signals, noted for the loop to look at; and a socket that wakes it."""
+
+    def __init__(self) -> None:
+        self._taken: list[int] = []
+        self._is_interruptible = False
+        self._first_at = float("inf")
+        self._receiver, self._sender = socket.socketpair()
+        for end in (self._receiver, self._sender):
+            end.setblocking(False)
+        for number in (*_STOPPING, signal.SIGUSR2, signal.SIGCHLD):
+            # Under nohup a closed terminal is no reason to stop.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+
+    def _note(self, number: int, _frame: object) -> None:
+        if number == signal.SIGCHLD:
+            return
+        self._taken.append(number)
+        if number in _STOPPING:
+            now = boottime()
+            self._first_at = min(self._first_at, now)
+            if self._is_interruptible and now - self._first_at >= _SECOND_INT_SECONDS:
+                self._is_interruptible = False
+                raise Interrupted
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """The second signal to stop raises Interrupted in the block.
+
+        Not the first: what has begun to start is soon up, and then can be stopped in order. An exception at any place
+        of it leaves more behind.
+        """
+        self._is_interruptible = True
+        try:
+            yield
+        finally:
+            self._is_interruptible = False
+
+    def close(self) -> None:
+        """From now on they are ignored: on its way out Python would put back the handlers that kill."""
+        signal.set_wakeup_fd(-1)
+        for number in (*_STOPPING, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+
+    def take(self) -> list[int]:
+        taken, self._taken = self._taken, []
+        return taken
+
+    def wait(self, seconds: float, *others: int) -> None:
+        """Until a signal comes or one of the other descriptors is readable, at most so long."""
+        select.select([self._receiver.fileno(), *others], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            while self._receiver.recv(4096):
+                pass
+
+
+class Postgres:
+    """The embedded server, its death noticed whether or not it is our child."""
+
+    def __init__(self, start: Callable[[], EmbeddedServer]) -> None:
+        self._start = start
+        self._server = start()
+        self._pidfd = os.pidfd_open(self._server.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def fileno(self) -> int:
+        """Readable when the server is dead."""
+        return self._pidfd
+
+    def revive(self) -> None:
+        """Start it again when it is dead, and wait until it serves.  Raises as start_server."""
+        if not select.select([self._pidfd], [], [], 0)[0]:
+            return
+        log.error("PostgreSQL died", pid=self.pid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)
+        self._server = self._start()
+        os.close(self._pidfd)
+        self._pidfd = os.pidfd_open(self.pid)
+        log.warning("PostgreSQL started again", pid=self.pid)
+
+    def stop(self) -> None:
+        stop_server(self._server)
+        os.close(self._pidfd)
+
+
+@dataclass(slots=True)
+class Service:
+    """A process of ours that is started again when it dies: `forgeflow <command>`."""
+
+    command: str
+    pid: int | None = None
+    start_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Guard:
+    """`run` is its whole life, `run_pass` one turn of it.
+
+    `environment` is what the services are started with; `greet` is called until it says that it has greeted.
+    """
+
+    signals: Signals
+    postgres: Postgres | None
+    environment: Mapping[str, str]
+    greet: Callable[[], bool]
+    master: Service = field(default_factory=lambda: Service("master"))
+    web: Service = field(default_factory=lambda: Service("web"))
+    exit_code: int = 0
+    _is_stopping: bool = False
+    _has_greeted: bool = False
+    _interrupted_at: float = float("-inf")
+    _tell_web_at: float = 0.0
+    _kill_web_at: float = float("inf")
+    _complain_at: float = float("inf")
+
+    def run(self) -> int:
+        """Serve until told to stop, or until a service says that there is no point.  Returns the exit code."""
+        self._complain_at = boottime() + _NOT_READY_SECONDS
+        try:
+            while self.run_pass():
+                pass
+        finally:
+            self._end_everything()
+        return self.exit_code
+
+    def run_pass(self) -> bool:
+        """One turn; False when all has stopped.  Blocks for a second at most, but while PostgreSQL starts again."""
+        strays = self._reap()
+        self._obey()
+        if self.postgres and not strays:
+            self.postgres.revive()
+        if self._is_stopping:
+            self._stop_web()
+            if not strays and self.master.pid is None and self.web.pid is None:
+                return False
+        elif not strays:  # what a dead master's jobs still hold must be free before there is another
+            self._populate()
+            self._greet()
+        self._wait(has_strays=bool(strays))
+        return True
+
+    def _services(self) -> tuple[Service, Service]:
+        return self.master, self.web
+
+    def _known(self) -> set[int]:
+        pids = {service.pid for service in self._services() if service.pid}
+        return pids | ({self.postgres.pid} if self.postgres else set())
+
+    def _reap(self) -> int:
+        """Note the services that have died, kill what they left behind; returns how many of that were alive."""
+        for service in self._services():
+            if service.pid and (code := _reaped(service.pid)) is not None:
+                service.pid = None
+                service.start_at = boottime() + _RESTART_SECONDS
+                self._note_death(service, code)
+        if set(children()) - self._known():
+            return kill_strays(self._known()) or 1
+        return 0
+
+    def _note_death(self, service: Service, code: int) -> None:
+        if not self._is_stopping:
+            log.error("service died", service=service.command, exit_code=code)
+            if code in _HOPELESS:
+                self.exit_code = code
+                self._stop(signal.SIGTERM)
+        # A master that was told to stop before it could listen has died of the signal.
+        elif service is self.master and code not in (128 + signal.SIGTERM, 128 + signal.SIGQUIT):
+            self.exit_code = self.exit_code or code
+
+    def _obey(self) -> None:
+        for number in self.signals.take():
+            match number:
+                case signal.SIGTERM | signal.SIGHUP:
+                    self._stop(signal.SIGTERM)
+                case signal.SIGQUIT:
+                    self._stop(signal.SIGQUIT)
+                case signal.SIGINT:
+                    self._interrupt()
+                case signal.SIGUSR2 if self.master.pid:
+                    os.kill(self.master.pid, signal.SIGUSR2)
+
+    def _interrupt(self) -> None:
+        """The first time as TERM, later as QUIT; not as INT, for a master that still imports would print a traceback.
+
+        One key press may arrive twice, from the terminal and from a program around us.
+        """
+        if not self._is_stopping:
+            self._interrupted_at = boottime()
+            self._stop(signal.SIGTERM)
+        elif boottime() - self._interrupted_at >= _SECOND_INT_SECONDS:
+            self._stop(signal.SIGQUIT)
+
+    def _stop(self, number: int) -> None:
+        """Tell the master; the web process serves until the master has drained."""
+        self._is_stopping = True
+        if self.master.pid:
+            os.kill(self.master.pid, number)
+        elif number == signal.SIGQUIT:
+            self._kill_web_at = boottime()
+
+    def _stop_web(self) -> None:
+        """Again and to its workers, too: gunicorn tells each of them once, and one that it just forks is deaf then."""
+        now = boottime()
+        if self.master.pid or not self.web.pid:
+            return
+        self._kill_web_at = min(self._kill_web_at, now + _WEB_STOP_SECONDS)
+        if now >= self._kill_web_at:
+            kill_child(self.web.pid)
+        elif now >= self._tell_web_at:
+            self._tell_web_at = now + _POLL_SECONDS
+            signal_group(self.web.pid, signal.SIGTERM)
+
+    def _populate(self) -> None:
+        for service in self._services():
+            if service.pid is None and boottime() >= service.start_at:
+                service.pid = self._start(service.command)
+
+    def _start(self, command: str) -> int:
+        # -P: a file random.py in the folder where we were started is not the standard library's.
+        arguments = [sys.executable, "-P", "-m", "forgeflow.cli", command]
+        environment = dict(self.environment)
+        if self.postgres:
+            environment["FORGEFLOW_DATABASE_URL"] = self.postgres.url
+
+        def become() -> int:
+            os.execve(sys.executable, arguments, environment)
+
+        return fork_child(become, keep=())
+
+    def _greet(self) -> None:
+        self._has_greeted = self._has_greeted or self.greet()
+        if not self._has_greeted and boottime() >= self._complain_at:
+            self._complain_at = boottime() + _NOT_READY_SECONDS
+            log.warning("not ready yet; /readyz says why")
+
+    def _wait(self, *, has_strays: bool) -> None:
+        if has_strays:
+            seconds = _STRAYS_POLL_SECONDS
+        elif self._has_greeted or self._is_stopping:
+            seconds = _POLL_SECONDS
+        else:
+            seconds = _START_POLL_SECONDS
+        self.signals.wait(seconds, *([self.postgres.fileno()] if self.postgres else []))
+
+    def _end_everything(self) -> None:
+        """Nothing of ours outlives us, whatever went wrong; PostgreSQL is somebody else's to stop, after this."""
+        for service in self._services():
+            if service.pid:
+                kill_child(service.pid)
+        keep = {self.postgres.pid} if self.postgres else set()
+        kill_strays_until_none(keep, pause=lambda: self.signals.wait(_STRAYS_POLL_SECONDS))
+
+
+def end_children(signals: Signals, *, patience: float = 10.0) -> None:
+    """What an interrupted start has left, a PostgreSQL that stops perhaps: ask it to end, then kill it."""
+    deadline = boottime() + patience
+    asked: set[int] = set()
+    while (left := set(children())) and boottime() < deadline:
+        for pid in left:
+            if pid not in asked:
+                os.kill(pid, signal.SIGINT)
+            _reaped(pid)
+        asked |= left
+        signals.wait(_START_POLL_SECONDS)
+    kill_strays_until_none(pause=lambda: signals.wait(_STRAYS_POLL_SECONDS))
+
+
+def _reaped(pid: int) -> int | None:
+    """The exit code of a child that has ended, 128 + n for signal n, or None."""
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if not done:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
