@@ -189,6 +189,8 @@ class Worker(_Section):
     statement_deadline: Seconds = 5.0
     recovery_interval: Seconds = 5.0
     kill_grace: Seconds = 10.0
+    fence_margin: Seconds = 5.0
+    fence_grace: Seconds = 3.0
     drain_timeout: Seconds = 300.0
     spawn_timeout: Seconds = 30.0
 
@@ -230,7 +232,7 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _intervals_fit(self) -> Self:
-        """Source: DESIGN.md 9a."""
+        """How far apart the intervals of a node must be, for a lease to be renewed, and a job fenced, in time."""
         if problems := list(_misfits(self.worker)):
             raise ValueError("; ".join(problems))
         return self
@@ -252,6 +254,14 @@ def _misfits(worker: Worker) -> Iterator[str]:
             f"worker.statement_deadline is {deadline:g}s; expected less than worker.heartbeat_interval, "
             f"which is {beat:g}s"
         )
+    margin, grace = worker.fence_margin, worker.fence_grace
+    if beat + margin >= lease:
+        yield (
+            f"worker.fence_margin is {margin:g}s; expected less than {lease - beat:g}s, worker.lease_duration minus "
+            "worker.heartbeat_interval"
+        )
+    if grace >= margin:
+        yield f"worker.fence_grace is {grace:g}s; expected less than worker.fence_margin, which is {margin:g}s"
 
 
 def section_name(attribute: str) -> str:

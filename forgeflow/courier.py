@@ -18,6 +18,7 @@ from forgeflow.config import Config
 from forgeflow.domain.node import Node
 from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
+from forgeflow.process.fork import EXIT_BOOT_FAILED
 from forgeflow.process.link import Link, Message
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection, connect
@@ -27,11 +28,11 @@ from forgeflow.store.schema import require_current
 
 log = structlog.get_logger()
 
-EXIT_BOOT_FAILED = 3
-
 _ECHO_SECONDS = 30.0
 _RECONNECT_SECONDS = (0.1, 2.0)
 _MAX_EXPIRED = 50
+# A share of the heartbeat interval that a busy machine may add to a budget.
+_SLACK = 0.5
 
 
 @dataclass(slots=True)
@@ -66,7 +67,9 @@ class Courier:
             return
         assert self._connection is not None
         try:
+            self._link.send("STATE", state="wait", budget=self._wait_seconds() + self._order_seconds())
             self._wait(self._connection)
+            self._link.send("STATE", state="order", budget=self._order_seconds())
             for message in self._link.receive():
                 self._obey(self._connection, message)
             self._keep_time(self._connection)
@@ -80,7 +83,16 @@ class Courier:
         if self._link.is_closed:
             self.is_stopped = True
 
+    def _wait_seconds(self) -> float:
+        """It wakes for a beat at least that often; a frozen courier must be replaced while leases still live."""
+        return self._config.worker.heartbeat_interval
+
+    def _order_seconds(self) -> float:
+        """A pass is a few statements, each with its deadline; the first that misses it ends the pass."""
+        return self._config.worker.statement_deadline + _SLACK * self._config.worker.heartbeat_interval
+
     def _reconnect(self) -> bool:
+        self._link.send("STATE", state="connect", budget=4 * self._config.database.connect_timeout + 10.0)
         try:
             connection = connect(self._config, f"courier:{self._node.worker_id}")
             require_current(connection)
@@ -90,7 +102,9 @@ class Courier:
             self._pause(random.uniform(*_RECONNECT_SECONDS))
             return False
         self._connection = connection
-        self._timers = _Timers(recover_at=boottime(), echo_at=boottime(), peek_at=boottime())
+        now = boottime()
+        # After an outage every lease may have passed: the living renew theirs before anybody's runs are taken.
+        self._timers = _Timers(recover_at=now + self._config.worker.heartbeat_interval, echo_at=now, peek_at=now)
         self._link.send("READY")
         return True
 
@@ -122,7 +136,7 @@ class Courier:
     def _obey(self, connection: Connection, message: Message) -> None:
         match message["kind"]:
             case "BEAT":
-                self._beat(connection, message["children"])
+                self._beat(connection, message["children"], message["sent_at"])
                 self._peek(connection)
             case "PEEK":
                 self._peek(connection)
@@ -137,7 +151,7 @@ class Courier:
             case "STOP":
                 self.is_stopped = True
 
-    def _beat(self, connection: Connection, children: list[int]) -> None:
+    def _beat(self, connection: Connection, children: list[int], sent_at: float) -> None:
         node = self._node
         beat = nodes.beat_node(
             connection,
@@ -151,7 +165,7 @@ class Courier:
             children=children,
             lease_seconds=self._config.worker.lease_duration,
         )
-        self._link.send("BEATEN", asked=children, renewed=beat.children)
+        self._link.send("BEATEN", asked=children, renewed=beat.children, sent_at=sent_at)
 
     def _peek(self, connection: Connection) -> None:
         peek = runs.peek_queue(connection, boot_id=self._node.boot_id, max_due=self._node.concurrency)
@@ -240,7 +254,6 @@ def _log_recovered(owner: Owner, recovered: list[FailedRun], error: str) -> None
 def main(link: Link, config: Config, node: Node) -> int:
     """The courier's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit."""
     courier = Courier(link, config, node)
-    link.send("BOOTED")
     try:
         while not courier.is_stopped:
             courier.run_pass()

@@ -38,7 +38,7 @@ def plan_ticks(
 
     A tick late by less than `misfire_grace` seconds simply runs. Older ones are missed: `skip` drops them, `once`
     runs the latest, `all` the latest `limit` of them. Costs at most `limit` steps back and the ticks within the
-    grace, however long the outage was.  Source: DESIGN.md 4, 5, 11.
+    grace, however long the outage was.  Source: README "What is promised", "Jobs".
     """
     grace_start = now - timedelta(seconds=misfire_grace)
     in_grace = [due_at] if due_at > grace_start else []

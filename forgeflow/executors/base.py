@@ -8,13 +8,19 @@ from forgeflow.store.runs import ClaimedRun
 
 
 class Orders(Protocol):
-    """What a running attempt may be told from outside."""
+    """What a running attempt may be told from outside, and until when it is ours."""
 
     def fileno(self) -> int:
         """Readable when something has come."""
 
     def stop_reason(self, run: ClaimedRun) -> str | None:
-        """`cancelled` or `interrupted` when this attempt shall stop, else None.  Reads what has come; never blocks."""
+        """`cancelled`, `interrupted` or `fenced` when this attempt shall stop, else None.
+
+        Reads what has come; never blocks.
+        """
+
+    def fence_at(self, run: ClaimedRun) -> float:
+        """When to ask again, on CLOCK_BOOTTIME: the lease may not have been renewed by then."""
 
 
 class Executor(Protocol):

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 _LINGER_SECONDS = 1.0
 _READ_BYTES = 65536
 
-StopReason = Literal["timed_out", "cancelled", "interrupted"]
+StopReason = Literal["timed_out", "cancelled", "interrupted", "fenced"]
 
 
 @dataclass(slots=True)
@@ -54,6 +54,7 @@ class ShellExecutor:
     def __init__(self, config: Config) -> None:
         self._settings = config.executor_shell
         self._kill_grace = config.worker.kill_grace
+        self._fence_grace = config.worker.fence_grace
         passed = {name: os.environ[name] for name in self._settings.env_pass if name in os.environ}
         self._environment: Mapping[str, str] = {"PATH": os.defpath, **passed}
         self._workdir = self._settings.workdir or _home()
@@ -78,7 +79,7 @@ class ShellExecutor:
         )
         try:
             self._watch(attempt, run, orders)
-            status = self._end(attempt)
+            status = self._end(attempt, orders.fence_at(run))
         finally:
             os.close(attempt.pidfd)
             os.close(reading)
@@ -102,35 +103,44 @@ class ShellExecutor:
         for descriptor in (attempt.pidfd, attempt.pipe, orders.fileno()):
             poll.register(descriptor, select.POLLIN)
         while True:
-            self._keep_time(attempt)
-            deadline = attempt.kill_at if attempt.stop_reason else attempt.timeout_at
-            ready = dict(poll.poll(None if deadline is None else max(0.0, (deadline - boottime()) * 1000 + 1)))
+            self._keep_time(attempt, run, orders)
+            ready = dict(poll.poll(_milliseconds_until(self._next_deadline(attempt, orders.fence_at(run)))))
             if attempt.pipe in ready:
                 _read_output(attempt)
                 if not attempt.is_pipe_open:
                     poll.unregister(attempt.pipe)
             if attempt.pidfd in ready:
                 return
-            if orders.fileno() in ready and (reason := orders.stop_reason(run)) and not attempt.stop_reason:
-                self._stop(attempt, reason)
 
-    def _keep_time(self, attempt: _Attempt) -> None:
+    def _next_deadline(self, attempt: _Attempt, fence_at: float) -> float:
+        if attempt.stop_reason is None:
+            return min(attempt.timeout_at, fence_at)
+        kill_at = float("inf") if attempt.kill_at is None else attempt.kill_at
+        return kill_at if attempt.stop_reason == "fenced" else min(kill_at, fence_at)
+
+    def _keep_time(self, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
         now = boottime()
-        if not attempt.stop_reason and now >= attempt.timeout_at:
+        reason = orders.stop_reason(run)
+        if reason == "fenced" and attempt.stop_reason != "fenced":
+            self._stop(attempt, reason)  # also when it is being stopped already: there is less time now
+        elif reason and not attempt.stop_reason:
+            self._stop(attempt, reason)
+        elif not attempt.stop_reason and now >= attempt.timeout_at:
             self._stop(attempt, "timed_out")
         if attempt.kill_at is not None and now >= attempt.kill_at:
             signal_group(attempt.leader, signal.SIGKILL)
             attempt.kill_at = None
 
     def _stop(self, attempt: _Attempt, reason: str) -> None:
-        """TERM to the group; KILL follows after `worker.kill_grace`."""
+        """TERM to the group; KILL follows after `worker.kill_grace`, or after `worker.fence_grace` for a fence."""
         attempt.stop_reason = reason
-        attempt.kill_at = boottime() + self._kill_grace
+        attempt.kill_at = boottime() + (self._fence_grace if reason == "fenced" else self._kill_grace)
         signal_group(attempt.leader, signal.SIGTERM)
 
-    def _end(self, attempt: _Attempt) -> int:
+    def _end(self, attempt: _Attempt, fence_at: float) -> int:
         """Kill what is left, reap the command, read the rest.  Returns its status as subprocess would."""
-        _read_until_closed(attempt, boottime() + (0.0 if attempt.stop_reason else _LINGER_SECONDS))
+        if not attempt.stop_reason:
+            _read_until_closed(attempt, min(boottime() + _LINGER_SECONDS, fence_at))
         # The zombie still holds the group's id, so that this cannot reach anybody else.
         signal_group(attempt.leader, signal.SIGKILL)
         _, status = os.waitpid(attempt.leader, 0)
@@ -139,6 +149,11 @@ class ShellExecutor:
             log.warning("processes left behind killed", count=left)
         _read_until_closed(attempt, boottime() + _LINGER_SECONDS)
         return os.waitstatus_to_exitcode(status)
+
+
+def _milliseconds_until(deadline: float) -> float | None:
+    """For poll; None, for ever, when there is no deadline."""
+    return None if deadline == float("inf") else max(0.0, (deadline - boottime()) * 1000 + 1)
 
 
 def _home() -> str:
@@ -181,6 +196,8 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) ->
             return Failure("timed_out", f"still running after {run.timeout_seconds:g} s, stopped", charged=True)
         case "cancelled":
             return Failure("cancelled", "stopped because its job was cancelled", charged=False)
+        case "fenced":
+            return Failure("fenced", "stopped because its node could not renew the lease", charged=False)
         case "interrupted":
             return Failure("interrupted", "stopped because its node is stopping", charged=False)
     if status == 0:

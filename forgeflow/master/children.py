@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from forgeflow.process.fork import EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
 
 
@@ -11,6 +12,15 @@ class Role(StrEnum):
     COURIER = "courier"
     SCHEDULER = "scheduler"
     WORKER = "worker"
+
+
+class End(StrEnum):
+    """Why we ended a child; only a wedged worker's run is charged for it."""
+
+    WEDGED = "it overran its budget"
+    FENCED = "its lease could not be renewed"
+    DISPOSSESSED = "its lease was taken back"
+    STOPPING = "its node is stopping"
 
 
 @dataclass(slots=True)
@@ -22,12 +32,28 @@ class Child:
     role: Role
     link: Link
     forked_at: float
-    is_booted: bool = False
     is_ready: bool = False
     idle_since: float | None = None  # a worker's: the time before the claim that found nothing
+    slot: int = 0  # a worker's line in the shared page
     run: str | None = None  # the run that it has begun
     attempt: int = 0
-    kill_reason: str | None = None
+    is_executing: bool = False  # from START to ENDED: a job of its may be alive
+    may_continue: bool = False  # its job may outlive the lease
+    lease_end: float = 0.0
+    state: str = "boot"
+    budget_end: float = float("inf")  # it must have spoken again by then
+    end: End | None = None
+    is_killed: bool = False
+
+    def describe(self) -> dict[str, object]:
+        """For the log."""
+        return {
+            "role": self.role.value,
+            "number": self.number,
+            "pid": self.pid,
+            "state": self.state,
+            "run_id": self.run,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +102,11 @@ class Children:
         """The ready child of a role that has one child only."""
         return next((child for child in self.of(role) if child.is_ready), None)
 
+    def free_slot(self) -> int:
+        """The lowest line of the shared page that no living worker has."""
+        taken = {child.slot for child in self.of(Role.WORKER)}
+        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
     def next_number(self) -> int:
         self.last_number += 1
         return self.last_number
@@ -100,6 +131,32 @@ def bury(child: Child, code: int) -> DeadWorker:
 
     Only the run that it had begun is charged, and not when we killed the worker for a reason of our own.
     """
-    if child.kill_reason:
-        return DeadWorker(child.number, child.run, False, f"its worker was stopped: {child.kill_reason}", "interrupted")
+    if code == EXIT_TRY_AGAIN and not child.is_executing:
+        return DeadWorker(child.number, child.run, False, "its worker lost the database", "interrupted")
+    if child.end is End.WEDGED:
+        return DeadWorker(
+            child.number, child.run, True, f"its worker was killed: {child.end} ({child.state})", "wedged"
+        )
+    if child.end:
+        return DeadWorker(child.number, child.run, False, f"its worker was killed: {child.end}", "interrupted")
     return DeadWorker(child.number, child.run, True, f"its worker died: {describe_exit(code)}", "crashed")
+
+
+class Step(StrEnum):
+    """What is done to a child that overran its budget, one after the other."""
+
+    ABORT = "abort"
+    KILL = "kill"
+
+
+_ABORT_SECONDS = 2.0
+
+
+def ladder_step(overrun_seconds: float) -> Step:
+    """The step that a child has come to that overran its budget so long ago.
+
+    ABORT: it dies with a traceback in the log. KILL: what also a stopped process obeys. There are no timers: whoever
+    misses a turn does the next step. A job is not asked to stop first: its own timeout did that, and whoever overran
+    the budget after that does not read its link.
+    """
+    return Step.ABORT if overrun_seconds < _ABORT_SECONDS else Step.KILL

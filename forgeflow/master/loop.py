@@ -18,23 +18,33 @@ from setproctitle import setproctitle
 from forgeflow import courier
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
-from forgeflow.master.children import Backoff, Child, Children, Role, bury, describe_exit
+from forgeflow.master.children import (
+    Backoff,
+    Child,
+    Children,
+    End,
+    Role,
+    Step,
+    bury,
+    describe_exit,
+    ladder_step,
+)
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import fork_child, freeze_heap
+from forgeflow.process.fork import EXIT_BOOT_FAILED, fork_child, freeze_heap
 from forgeflow.process.link import Link, Message
-from forgeflow.process.tree import become_subreaper, children, kill_child, kill_strays
+from forgeflow.process.page import SharedPage
+from forgeflow.process.tree import become_subreaper, children, kill_child, kill_strays, signal_child
 from forgeflow.scheduler import loop as scheduler
 from forgeflow.worker import loop as worker
 
 log = structlog.get_logger()
-
-EXIT_BOOT_FAILED = 3
 
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 _RECOVER_AGAIN_SECONDS = 1.0
 _SECOND_INT_SECONDS = 1.0
 _FAREWELL_SECONDS = 5.0
 _POLL_SECONDS = 1.0
+_DYING_SECONDS = 0.05
 
 
 class Phase(IntEnum):
@@ -74,6 +84,8 @@ class Master:
         self._config = config
         self._node = node
         self._children = Children()
+        self._page = SharedPage(node.concurrency)
+        self._fence = worker.fence_of(config)
         self._backoff = {role: Backoff() for role in Role}
         self._timers = _Timers()
         self._wakes = _Wakes()
@@ -150,7 +162,7 @@ class Master:
                 pid=child.pid,
                 how=describe_exit(code),
                 run_id=child.run,
-                reason=child.kill_reason,
+                reason=child.end,
                 deaths=self._backoff[child.role].deaths,
             )
         if child.role is Role.WORKER and child.is_ready:
@@ -200,18 +212,21 @@ class Master:
             self._tell(Role.WORKER, "STOP")
             self._tell(Role.SCHEDULER, "STOP")
         elif phase is Phase.LEAVING:
-            self._timers.leave_until = now + (_FAREWELL_SECONDS if self._send_courier("FORGET") else 0.0)
+            if self._send_courier("FORGET"):
+                self._timers.leave_until = min(self._timers.leave_until, now + _FAREWELL_SECONDS)
+            else:
+                self._timers.leave_until = now
 
     def _dump(self) -> None:
         for child in self._children:
+            now = boottime()
             log.info(
                 "child",
-                role=child.role,
-                number=child.number,
-                pid=child.pid,
+                **child.describe(),
                 ready=child.is_ready,
-                run_id=child.run,
-                age_seconds=round(boottime() - child.forked_at, 1),
+                age_seconds=round(now - child.forked_at, 1),
+                budget_seconds=round(child.budget_end - now, 1),
+                lease_seconds=round(child.lease_end - now, 1),
             )
 
     # 3 time
@@ -219,20 +234,32 @@ class Master:
     def _keep_time(self) -> None:
         now = boottime()
         for child in self._children:
-            if not child.is_booted and now - child.forked_at > self._config.worker.spawn_timeout:
-                self._kill(child, "not booted in time")
+            if now >= child.budget_end:
+                self._climb_ladder(child, now)
+            if child.is_executing and not child.may_continue and now >= self._fence.last_call(child.lease_end):
+                self._kill(child, End.FENCED)
         if now >= self._timers.drain_until:
             self._timers.drain_until = float("inf")
             log.warning("drain timed out; what still runs is stopped")
             self._enter(Phase.STOPPING)
         if now >= self._timers.kill_at:
             for child in (*self._children.of(Role.WORKER), *self._children.of(Role.SCHEDULER)):
-                self._kill(child, "its node is stopping")
+                self._kill(child, End.STOPPING)
 
-    def _kill(self, child: Child, reason: str) -> None:
-        if child.kill_reason is None:
-            log.warning("child killed", role=child.role, number=child.number, pid=child.pid, reason=reason)
-            child.kill_reason = reason
+    def _climb_ladder(self, child: Child, now: float) -> None:
+        """ABRT, once, to a child that overran its budget, so that it dies with a traceback; then KILL."""
+        if ladder_step(now - child.budget_end) is Step.KILL:
+            self._kill(child, End.WEDGED)
+        elif child.end is None:
+            child.end = End.WEDGED
+            log.error("child overran its budget", **child.describe())
+            signal_child(child.pid, signal.SIGABRT)
+
+    def _kill(self, child: Child, end: End) -> None:
+        if not child.is_killed:
+            child.is_killed = True
+            child.end = child.end or end
+            log.warning("child killed", **child.describe(), reason=end)
         kill_child(child.pid)
 
     # 4 population
@@ -255,26 +282,38 @@ class Master:
 
     def _fork(self, role: Role) -> None:
         number = self._children.next_number()
-        ours, theirs = Link.pair()
+        slot = self._children.free_slot() if role is Role.WORKER else 0
+        if role is Role.WORKER:
+            self._page.set_lease_end(slot, 0.0)
         try:
-            pid = fork_child(lambda: self._become(role, theirs, number), keep=[theirs.fileno()])
+            ours, theirs = Link.pair()
         except OSError as error:
-            log.error("fork failed", role=role, reason=str(error))
-            self._backoff[role].note_death(boottime(), was_ready=False, jitter=random.random())
+            self._note_failed_fork(role, error)
+            return
+        try:
+            pid = fork_child(lambda: self._become(role, theirs, number, slot), keep=[theirs.fileno()])
+        except OSError as error:
+            self._note_failed_fork(role, error)
             ours.close()
             return
         finally:
             theirs.close()
-        self._children.by_pid[pid] = Child(pid, number, role, ours, boottime())
+        budget_end = boottime() + self._config.worker.spawn_timeout
+        self._children.by_pid[pid] = Child(pid, number, role, ours, boottime(), slot=slot, budget_end=budget_end)
 
-    def _become(self, role: Role, link: Link, number: int) -> int:
+    def _note_failed_fork(self, role: Role, error: OSError) -> None:
+        """The system has no process or descriptor to give: again later, with those that there are meanwhile."""
+        log.error("fork failed", role=role, reason=str(error))
+        self._backoff[role].note_death(boottime(), was_ready=False, jitter=random.random())
+
+    def _become(self, role: Role, link: Link, number: int, slot: int) -> int:
         """In the child: its whole life."""
         structlog.contextvars.bind_contextvars(role=role.value, child=number)
         setproctitle(f"forgeflow: {role} {number} {self._node.worker_id}")
         entries: dict[Role, Callable[[], int]] = {
             Role.COURIER: lambda: courier.main(link, self._config, self._node),
             Role.SCHEDULER: lambda: scheduler.main(link, self._config, self._node),
-            Role.WORKER: lambda: worker.main(link, self._config, self._node, number),
+            Role.WORKER: lambda: worker.main(link, self._config, self._node, number, self._page, slot),
         }
         return entries[role]()
 
@@ -283,7 +322,7 @@ class Master:
     def _order(self, *, has_strays: bool) -> None:
         now = boottime()
         if now >= self._timers.beat_at:
-            self._send_courier("BEAT", children=self._children.living_workers())
+            self._send_courier("BEAT", children=self._children.living_workers(), sent_at=now)
             self._timers.beat_at = now + self._config.worker.heartbeat_interval
         if self._children.unrecovered and not has_strays and now >= self._timers.recover_at:
             # Never before the dead worker's tree is empty, or the run would be executed twice.
@@ -368,6 +407,10 @@ class Master:
         for role, wanted in self._wanted().items():
             if wanted > len(self._children.of(role)):
                 deadlines.append(self._backoff[role].not_before)
+        # A child that has come to its end dies when it does: no turn after turn until then.
+        limits = [child.budget_end for child in self._children]
+        limits += [self._fence.last_call(child.lease_end) for child in self._children if child.is_executing]
+        deadlines += [max(limit, now + _DYING_SECONDS) for limit in limits]
         return min(_POLL_SECONDS, max(0.0, min(deadlines) - now))
 
     def _read(self, child: Child) -> None:
@@ -375,13 +418,18 @@ class Master:
             self._hear(child, message)
 
     def _hear(self, child: Child, message: Message) -> None:
+        if "budget" in message:
+            child.budget_end = boottime() + message["budget"]
+            child.state = message.get("state", message["kind"].lower())
+            child.end = child.end if child.is_killed else None
         match message["kind"]:
-            case "BOOTED":
-                child.is_booted = True
             case "READY":
-                self._hear_ready(child)
+                self._hear_ready(child, message)
             case "START":
                 child.run, child.attempt, child.idle_since = message["run"], message["attempt"], None
+                child.is_executing, child.may_continue = True, message["on_lease_loss"] == "continue"
+            case "ENDED":
+                child.is_executing = False
             case "IDLE":
                 child.run = None
                 child.idle_since = message["since"]
@@ -405,16 +453,18 @@ class Master:
         if child.link.send("WAKE"):
             child.idle_since = None
 
-    def _hear_ready(self, child: Child) -> None:
+    def _hear_ready(self, child: Child, message: Message) -> None:
         child.is_ready = True
         self._backoff[child.role].deaths = 0
         if child.role is Role.COURIER:
             # It may be a new one: what the one before was asked is asked again.
             self._timers.beat_at = self._timers.recover_at = 0.0
             self._wakes.is_peeking = False
-        elif child.role is Role.WORKER and not self._was_ready:
-            self._was_ready = True
-            log.info("node ready", worker_id=self._node.worker_id)
+        elif child.role is Role.WORKER:
+            child.lease_end = self._fence.lease_end(message["leased_at"])
+            if not self._was_ready:
+                self._was_ready = True
+                log.info("node ready", worker_id=self._node.worker_id)
         if self._phase is not Phase.RUNNING and child.role is Role.WORKER:
             child.link.send("DRAIN" if self._phase is Phase.DRAINING else "STOP")
 
@@ -430,7 +480,10 @@ class Master:
 
     def _hear_beaten(self, message: Message) -> None:
         """A worker whose lease was not renewed has lost its row, and with it its runs, to another node."""
-        lost = set(message["asked"]) - set(message["renewed"])
+        renewed, asked = set(message["renewed"]), set(message["asked"])
         for child in self._children.of(Role.WORKER):
-            if child.number in lost:
-                self._kill(child, "its lease was taken back")
+            if child.number in renewed:
+                child.lease_end = self._fence.lease_end(message["sent_at"])
+                self._page.set_lease_end(child.slot, child.lease_end)
+            elif child.number in asked and not (child.is_executing and child.may_continue):
+                self._kill(child, End.DISPOSSESSED)

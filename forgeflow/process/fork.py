@@ -1,5 +1,6 @@
 """Forking a child that starts clean."""
 
+import faulthandler
 import gc
 import os
 import signal
@@ -10,6 +11,11 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from forgeflow.process.tree import die_with_parent
+
+# What a child tells its parent by its exit code.
+EXIT_BOOT_FAILED = 3
+EXIT_TRY_AGAIN = 75
+EXIT_BUG = 70
 
 _ALL_SIGNALS = signal.valid_signals()
 
@@ -63,13 +69,14 @@ def fork_child(main: Callable[[], int], *, keep: Collection[int]) -> int:
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
         return pid
-    code = 70
+    code = EXIT_BUG
     try:
         _reset_signals()
         die_with_parent(parent)
         os.setsid()
         _close_others(keep)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        faulthandler.enable(all_threads=False)  # ABRT, which the master sends when we hang, leaves a traceback
         code = main()
     except BaseException:  # noqa: BLE001 - the edge of the process
         traceback.print_exc()

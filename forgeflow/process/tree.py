@@ -61,6 +61,14 @@ def signal_group(leader: int, number: int) -> None:
         os.killpg(leader, signal.SIGCONT)
 
 
+def signal_child(pid: int, number: int) -> None:
+    """Signal one of our unreaped children."""
+    if pid <= 1:
+        raise ValueError(f"refusing to signal process {pid}")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 def kill_child(pid: int) -> None:
     """SIGKILL to one of our unreaped children and, when it leads one, to its process group."""
     if pid <= 1:

@@ -10,6 +10,7 @@ from forgeflow.config import Config
 from forgeflow.domain.node import Node
 from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
+from forgeflow.process.fork import EXIT_BOOT_FAILED
 from forgeflow.process.link import Link
 from forgeflow.scheduler import ticks
 from forgeflow.scheduler.leader import Leadership, campaign, open_session, resign
@@ -18,8 +19,6 @@ from forgeflow.store.connection import Connection
 from forgeflow.store.listener import take_notifications
 
 log = structlog.get_logger()
-
-EXIT_BOOT_FAILED = 3
 
 _SWEEP_SECONDS = 60.0
 
@@ -41,6 +40,7 @@ class Scheduler:
 
         Trouble with the database ends the session and with it the leadership.  Raises SchemaMismatch.
         """
+        self._link.send("STATE", state="pass", budget=self._pass_seconds())
         try:
             if self._connection is None:
                 self._connection = open_session(self._config, self._node)
@@ -56,6 +56,12 @@ class Scheduler:
             log.warning("scheduler lost its connection", reason=str(error), was_leader=self._leadership is not None)
             self._close()
             self._wait(random.uniform(0.1, 1.0))
+
+    def _pass_seconds(self) -> float:
+        """A pass is a few statements with their deadlines, maybe a connection, and the wait after it."""
+        config = self._config
+        wait = max(config.scheduler.campaign_interval, config.scheduler.tick)
+        return wait + 4 * (config.worker.statement_deadline + config.database.connect_timeout)
 
     def _lead(self, leadership: Leadership) -> None:
         ticks.run_pass(leadership.connection, self._config, leadership.term)
@@ -96,7 +102,6 @@ class Scheduler:
 def main(link: Link, config: Config, node: Node) -> int:
     """The scheduler's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit, 1 a bug."""
     scheduler = Scheduler(link, config, node)
-    link.send("BOOTED")
     try:
         while not scheduler.is_stopped:
             scheduler.run_pass()

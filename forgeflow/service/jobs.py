@@ -66,6 +66,7 @@ def _create(connection: Connection, request: JobRequest, source: str) -> UUID | 
             timeout_seconds=request.timeout_seconds,
             catch_up=request.catch_up,
             catch_up_limit=request.catch_up_limit,
+            on_lease_loss=request.on_lease_loss,
             idempotency_key=request.idempotency_key,
             request_digest=_digest(request) if request.idempotency_key else None,
             status=JobStatus.PAUSED if request.paused else JobStatus.ACTIVE,

@@ -71,6 +71,7 @@ class JobRequest(_Body):
     timeout_seconds: float = Field(default=300.0, gt=0, le=366 * 86400)
     catch_up: Literal["skip", "once", "all"] = "skip"
     catch_up_limit: int = Field(default=10, ge=1, le=1000)
+    on_lease_loss: Literal["kill", "continue"] = "kill"
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=200)
     tags: list[Annotated[Label, Field(min_length=1, max_length=50)]] = Field(default=[], max_length=20)
     description: str = Field(default="", max_length=2000)

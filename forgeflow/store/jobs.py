@@ -30,6 +30,7 @@ class JobRow:
     timeout_seconds: float
     catch_up: str
     catch_up_limit: int
+    on_lease_loss: str
     idempotency_key: str | None
     status: str
     next_run_at: datetime | None
@@ -100,6 +101,7 @@ def create_job(
     timeout_seconds: float,
     catch_up: str,
     catch_up_limit: int,
+    on_lease_loss: str,
     idempotency_key: str | None,
     request_digest: bytes | None,
     status: str,
@@ -121,6 +123,7 @@ def create_job(
         "timeout_seconds": timeout_seconds,
         "catch_up": catch_up,
         "catch_up_limit": catch_up_limit,
+        "on_lease_loss": on_lease_loss,
         "idempotency_key": idempotency_key,
         "request_digest": request_digest,
         "status": status,

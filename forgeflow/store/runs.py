@@ -29,6 +29,7 @@ class ClaimedRun:
     payload: dict[str, Any]
     timeout_seconds: float
     timezone: str
+    on_lease_loss: str
     attempt: int
     failures: int
     max_attempts: int
@@ -330,6 +331,7 @@ def _try_turn(
     retry_cap: float,
 ) -> TurnResult:
     fence: dict[str, Any] = {"boot_id": owner.boot_id, "child": owner.child}
+    # Rows are taken after the pipeline has ended: asking inside it would cost a round trip of its own, before the commit.
     with translated(), connection.pipeline():
         finishing = succeeded and send(
             connection,
@@ -356,9 +358,9 @@ def _try_turn(
             {**fence, "max_runs": max_runs, "now": None},
             prepare=True,
         )
-        ended = finishing.fetchall() if finishing else []
-        retried = failing.fetchall() if failing else []
-        claimed = claiming.fetchall() if claiming else []
+    ended = finishing.fetchall() if finishing else []
+    retried = failing.fetchall() if failing else []
+    claimed = claiming.fetchall() if claiming else []
     known = {row.id for row in ended} | {row.id for row in retried}
     lost = [e.run_id for e in (*succeeded, *failed) if e.run_id not in known]
     return TurnResult(claimed, retried, lost)

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 import structlog
 
 from forgeflow.config import Config
+from forgeflow.domain.lease import Fence
 from forgeflow.domain.node import Node
 from forgeflow.domain.run import Ending
 from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.executors.base import Executor
 from forgeflow.executors.shell import ShellExecutor
 from forgeflow.process.clock import boottime
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
+from forgeflow.process.page import SharedPage
 from forgeflow.process.tree import become_subreaper
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.nodes import register_worker
 from forgeflow.store.runs import ClaimedRun, Owner, TurnResult, take_turn
 from forgeflow.store.schema import require_current
 from forgeflow.worker.attempt import execute_run
-from forgeflow.worker.orders import WorkerOrders
+from forgeflow.worker.orders import IDLE_SECONDS, WorkerOrders
 
 log = structlog.get_logger()
-
-EXIT_BOOT_FAILED = 3
-EXIT_TRY_AGAIN = 75
 
 _RECONNECT_SECONDS = (0.1, 2.0)
 
@@ -44,19 +44,23 @@ class Worker:
     endings: list[Ending] = field(default_factory=list)
 
 
-def main(link: Link, config: Config, node: Node, child: int) -> int:
+def fence_of(config: Config) -> Fence:
+    return Fence(config.worker.lease_duration, config.worker.fence_margin, config.worker.fence_grace)
+
+
+def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, slot: int) -> int:
     """The life of worker number `child` of a node.  Returns its exit code: 0 drained, 3 cannot boot, 75 again.
 
     75 after a connection broke in a claim: nobody can know then what this number owns, so another takes its place.
     """
     become_subreaper()
-    orders = WorkerOrders(link)
+    orders = WorkerOrders(link, page, slot, fence_of(config))
     owner = Owner(node.boot_id, child)
     executors = {"shell": ShellExecutor(config)}
-    link.send("BOOTED")
-    connection = _connect(config, orders, f"worker:{node.worker_id}:{child}")
+    connection = _connect(link, config, orders, f"worker:{node.worker_id}:{child}")
     if connection is None:
         return 0
+    asked_at = boottime()
     try:
         require_current(connection)
         register_worker(
@@ -72,7 +76,8 @@ def main(link: Link, config: Config, node: Node, child: int) -> int:
     except StoreUnavailable as error:
         log.warning("worker starts again", reason=str(error))
         return EXIT_TRY_AGAIN
-    link.send("READY")
+    orders.begin_lease(asked_at)
+    link.send("READY", leased_at=asked_at)
     worker = Worker(config, owner, link, orders, connection, executors)
     while True:
         try:
@@ -91,22 +96,40 @@ def run_pass(worker: Worker) -> bool:
     """
     worker.orders.read()
     asked_at = boottime()
+    worker.link.send("STATE", state="turn", budget=_turn_seconds(worker.config))
     result = _turn(worker, max_runs=0 if worker.orders.is_draining else 1)
     if result.claimed:
         (run,) = result.claimed
-        worker.link.send("START", run=run.id, attempt=run.attempt)
+        if not worker.orders.may_begin():
+            # Its lease has run low on the way: the master hands it back unbegun, and another number begins anew.
+            raise StoreUnavailable("the claim took too much of the lease")
         worker.endings.append(_execute(worker, run))
         return True
     if worker.orders.is_draining:
         return False
-    worker.link.send("IDLE", since=asked_at)
+    worker.link.send("IDLE", since=asked_at, budget=IDLE_SECONDS)
     if not worker.orders.wait_until_woken(worker.connection.fileno()):
         raise StoreUnavailable("the database ended the session")
     return True
 
 
 def _execute(worker: Worker, run: ClaimedRun) -> Ending:
-    return execute_run(run, worker.executors, worker.orders)
+    """From START on a job may be alive, and the master sees to the fence too; ENDED says that none is."""
+    budget = run.timeout_seconds + worker.config.worker.kill_grace + _slack_seconds(worker.config)
+    worker.link.send("START", run=run.id, attempt=run.attempt, on_lease_loss=run.on_lease_loss, budget=budget)
+    ending = execute_run(run, worker.executors, worker.orders)
+    worker.link.send("ENDED", budget=_turn_seconds(worker.config))
+    return ending
+
+
+def _turn_seconds(config: Config) -> float:
+    """How long a turn may take, with its repetitions; its own deadlines are shorter, so only a wedge overruns it."""
+    return 4 * config.worker.statement_deadline + _slack_seconds(config)
+
+
+def _slack_seconds(config: Config) -> float:
+    """What a busy machine may add to any budget."""
+    return 2 * config.worker.statement_deadline
 
 
 def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
@@ -139,6 +162,7 @@ def _report_late(worker: Worker) -> None:
     """
     deadline = boottime() + worker.config.worker.lease_duration
     while worker.endings and boottime() < deadline:
+        worker.link.send("STATE", state="report", budget=_connect_seconds(worker.config))
         try:
             worker.connection.close()
             worker.connection = connect(worker.config, "worker:late")
@@ -159,10 +183,16 @@ def _pause(orders: WorkerOrders, seconds: float) -> bool:
     return not orders.is_stopping
 
 
-def _connect(config: Config, orders: WorkerOrders, role: str) -> Connection | None:
+def _connect_seconds(config: Config) -> float:
+    """A connection is tried for each address of the URL; after that it is paused, and said again."""
+    return 4 * (config.database.connect_timeout + config.worker.statement_deadline)
+
+
+def _connect(link: Link, config: Config, orders: WorkerOrders, role: str) -> Connection | None:
     """A connection, however long the database is away; None when we shall drain before there is one."""
     reported = False
     while not orders.is_draining:
+        link.send("STATE", state="connect", budget=_connect_seconds(config))
         try:
             return connect(config, role)
         except StoreUnavailable as error:

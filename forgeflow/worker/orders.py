@@ -2,15 +2,25 @@
 
 import select
 
+from forgeflow.domain.lease import Fence
+from forgeflow.process.clock import boottime
 from forgeflow.process.link import Link
+from forgeflow.process.page import SharedPage
 from forgeflow.store.runs import ClaimedRun
+
+_SIGN_OF_LIFE_SECONDS = 30.0
+# Within that an idle worker speaks.
+IDLE_SECONDS = 45.0
 
 
 class WorkerOrders:
     """The worker's side of the link: remembers orders until they are asked for."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, page: SharedPage, slot: int, fence: Fence) -> None:
         self._link = link
+        self._page = page
+        self._slot = slot
+        self._fence = fence
         self._cancels: set[tuple[str, int]] = set()
         self._woken = False
         self.is_draining = False
@@ -36,9 +46,25 @@ class WorkerOrders:
 
     def stop_reason(self, run: ClaimedRun) -> str | None:
         self.read()
+        if boottime() >= self.fence_at(run):
+            return "fenced"
         if (str(run.id), run.attempt) in self._cancels:
             return "cancelled"
         return "interrupted" if self.is_stopping else None
+
+    def fence_at(self, run: ClaimedRun) -> float:
+        """By the shared page, so that a master that is frozen, and renews nothing, is noticed as well."""
+        if run.on_lease_loss == "continue":
+            return float("inf")
+        return self._fence.fence_at(self._page.lease_end(self._slot))
+
+    def begin_lease(self, asked_at: float) -> None:
+        """Write the first lease into the page, before the master can have heard of it; from then on it is his."""
+        self._page.set_lease_end(self._slot, self._fence.lease_end(asked_at))
+
+    def may_begin(self) -> bool:
+        """Whether enough of the lease is left to begin a run."""
+        return self._fence.may_begin(self._page.lease_end(self._slot), boottime())
 
     def wait_until_woken(self, connection_fd: int) -> bool:
         """Block until WAKE, DRAIN or STOP; False when the connection to the database broke meanwhile."""
@@ -47,10 +73,11 @@ class WorkerOrders:
         poll.register(connection_fd, select.POLLIN)
         self.read()
         while not (self._woken or self.is_draining):
-            ready = dict(poll.poll())
+            ready = dict(poll.poll(_SIGN_OF_LIFE_SECONDS * 1000))
             # Nothing is ever sent to an idle session but its end.
             if connection_fd in ready:
                 return False
+            self._link.send("STATE", state="idle", budget=IDLE_SECONDS)
             self.read()
         self._woken = False
         return True

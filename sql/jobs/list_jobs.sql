@@ -3,7 +3,7 @@
 -- out: as get_job
 -- index: jobs_pkey, and for each row of the page queue_job_idx, finished_runs_job_idx
 SELECT j.id, j.name, j.description, j.tags, j.executor, j.payload, j.cron_expr, j.run_at, j.timezone, j.priority,
-       j.max_attempts, j.timeout_seconds, j.catch_up, j.catch_up_limit, j.idempotency_key,
+       j.max_attempts, j.timeout_seconds, j.catch_up, j.catch_up_limit, j.on_lease_loss, j.idempotency_key,
        CASE WHEN j.status = 'active' AND j.next_run_at IS NULL
              AND NOT EXISTS (SELECT FROM queue AS q WHERE q.job_id = j.id)
             THEN 'completed' ELSE j.status END AS status,

@@ -7,43 +7,19 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from forgeflow.service.jobs import cancel_job, submit_job, trigger_job
-from forgeflow.service.requests import read_job_request
+from forgeflow.service.jobs import cancel_job, trigger_job
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
-from forgeflow.store.runs import RunRow
 from tests.support.processes import NodeProcess, children_of, descendants_of, processes_marked, run_count, title
 from tests.support.waiting import wait_for
+from tests.support.work import only_run, submit, wait_for_status
 
 StartNode = Callable[..., NodeProcess]
-
-
-def submit(connection: Connection, command: str, **fields: Any) -> UUID:
-    body = {"name": "job", "executor": "shell", "payload": {"command": command}, **fields}
-    return submit_job(connection, read_job_request(body), source="api").job.id
-
-
-def only_run(connection: Connection, job_id: UUID) -> RunRow:
-    (run,) = runs.list_runs(connection, job_id=job_id, status=None, before=None, max_rows=10)
-    whole = runs.get_run(connection, run_id=run.id)
-    assert whole
-    return whole
-
-
-def wait_for_status(connection: Connection, job_id: UUID, status: str) -> RunRow:
-    def has_status() -> bool:
-        found = runs.list_runs(connection, job_id=job_id, status=None, before=None, max_rows=10)
-        return [run.status for run in found] == [status]
-
-    wait_for(has_status, why=f"the run of job {job_id} {status}")
-    return only_run(connection, job_id)
 
 
 def marked(command: str = "sleep 60") -> tuple[str, str]:

@@ -24,13 +24,15 @@ from forgeflow.store.schema import migrate
 # Nothing of a test must outlive a power cut.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
-# Intervals of DESIGN.md 9a for tests, and no wait between tries unless a test is about it.
+# Short enough for tests, in the proportions of the defaults; and no wait between tries unless a test is about it.
 INTERVALS = {
     "worker.lease_duration": "2s",
     "worker.heartbeat_interval": "600ms",
     "worker.statement_deadline": "500ms",
     "worker.recovery_interval": "500ms",
     "worker.kill_grace": "500ms",
+    "worker.fence_margin": "600ms",
+    "worker.fence_grace": "200ms",
     "worker.drain_timeout": "20s",
     "scheduler.campaign_interval": "500ms",
     "scheduler.tick": "200ms",

@@ -30,11 +30,12 @@ class NodeProcess:
     def __init__(self, url: str, **settings: str) -> None:
         chosen = {**INTERVALS, "worker.concurrency": "2", "log.format": "json"}
         chosen |= {name.replace("__", "."): value for name, value in settings.items()}
+        chosen.setdefault("database.url", url)
         environment = {environment_name(name): value for name, value in chosen.items()}
         self.log = tempfile.NamedTemporaryFile(prefix="forgeflow-node-", suffix=".log")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "forgeflow.cli", "master"],
-            env={"PATH": os.environ["PATH"], "HOME": "/", "FORGEFLOW_DATABASE_URL": url, **environment},
+            env={"PATH": os.environ["PATH"], "HOME": "/", **environment},
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
@@ -119,7 +120,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 @contextmanager
-def nodes() -> Iterator[Callable[..., NodeProcess]]:
+def nodes(*, show_logs: Callable[[], bool] = lambda: False) -> Iterator[Callable[..., NodeProcess]]:
     """Start nodes with the yielded function; at the end those that still run are stopped, the hard way if need be."""
     started: list[NodeProcess] = []
 
@@ -130,12 +131,10 @@ def nodes() -> Iterator[Callable[..., NodeProcess]]:
 
     try:
         yield start
-    except BaseException:
-        for node in started:
-            sys.stderr.write(f"---- node {node.pid}\n{node.log_text()}\n")
-        raise
     finally:
         for node in started:
+            if show_logs():
+                sys.stderr.write(f"---- node {node.pid}\n{node.log_text()}\n")
             _end(node)
 
 

@@ -29,6 +29,7 @@ def make_job(connection: Connection, **fields: Any) -> UUID:
         "timeout_seconds": 60,
         "catch_up": "skip",
         "catch_up_limit": 10,
+        "on_lease_loss": "kill",
         "idempotency_key": None,
         "request_digest": None,
         "status": "active",

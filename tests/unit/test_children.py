@@ -2,7 +2,7 @@
 
 import pytest
 
-from forgeflow.master.children import Backoff, Child, Children, Role, bury
+from forgeflow.master.children import Backoff, Child, Children, End, Role, Step, bury, ladder_step
 from forgeflow.process.link import Link
 
 
@@ -59,11 +59,39 @@ def test_only_ready_workers_have_leases_to_renew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kill_reason", "code", "charged", "error_type"),
-    [(None, -9, True, "crashed"), (None, 1, True, "crashed"), ("its node is stopping", -9, False, "interrupted")],
+    ("end", "code", "is_executing", "charged", "error_type"),
+    [
+        (None, -9, True, True, "crashed"),
+        (None, 1, True, True, "crashed"),
+        (End.WEDGED, -9, True, True, "wedged"),
+        (End.STOPPING, -9, True, False, "interrupted"),
+        (End.FENCED, -9, True, False, "interrupted"),
+        (End.DISPOSSESSED, -9, True, False, "interrupted"),
+        (None, 75, False, False, "interrupted"),
+        (None, 75, True, True, "crashed"),
+    ],
 )
-def test_worker_that_we_killed_costs_its_run_nothing(
-    kill_reason: str | None, code: int, charged: bool, error_type: str
+def test_only_a_crash_or_a_wedge_is_charged_to_the_run(
+    end: End | None, code: int, is_executing: bool, charged: bool, error_type: str
 ) -> None:
-    dead = bury(worker(7, run="run", kill_reason=kill_reason), code)
+    dead = bury(worker(7, run="run", end=end, is_executing=is_executing), code)
     assert (dead.number, dead.run, dead.charged, dead.error_type) == (7, "run", charged, error_type)
+
+
+def test_overrun_child_is_aborted_then_killed_whoever_missed_a_turn() -> None:
+    assert [ladder_step(seconds) for seconds in (0.0, 1.9, 2.0, 500.0)] == [
+        Step.ABORT,
+        Step.ABORT,
+        Step.KILL,
+        Step.KILL,
+    ]
+
+
+def test_new_worker_takes_the_lowest_free_slot() -> None:
+    children = Children()
+    for number, slot in ((1, 0), (2, 1), (3, 2)):
+        child = worker(number, slot=slot)
+        children.by_pid[child.pid] = child
+    assert children.free_slot() == 3
+    del children.by_pid[102]
+    assert children.free_slot() == 1

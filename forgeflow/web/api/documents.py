@@ -40,6 +40,7 @@ def job_document(job: JobRow) -> Document:
         "timeout_seconds": job.timeout_seconds,
         "catch_up": job.catch_up,
         "catch_up_limit": job.catch_up_limit,
+        "on_lease_loss": job.on_lease_loss,
         "idempotency_key": job.idempotency_key,
         "status": job.status,
         "next_run_at": time_text(job.next_run_at),

@@ -277,20 +277,8 @@ class World:
         self.job_id = make_job(connection, max_attempts=2 if status is not RunStatus.DEAD else 1)
         (self.run_id,) = make_runs(connection, self.job_id)
         self.owner = make_worker(connection, child=1)
-        self.run = ClaimedRun(
-            self.run_id,
-            self.job_id,
-            "job",
-            "shell",
-            {},
-            1.0,
-            "UTC",
-            1,
-            0,
-            2,
-            look(connection, self.run_id).scheduled_for,
-            False,
-        )
+        due = look(connection, self.run_id).scheduled_for
+        self.run = ClaimedRun(self.run_id, self.job_id, "job", "shell", {}, 1.0, "UTC", "kill", 1, 0, 2, due, False)
         if status in (RunStatus.RUNNING, RunStatus.SUCCEEDED, RunStatus.DEAD):
             (self.run,) = claim(connection, self.owner)
         match status:

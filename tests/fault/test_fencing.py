@@ -1,0 +1,188 @@
+"""No job runs on after its lease could be taken, whoever is frozen or cut off."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from forgeflow.store import runs
+from forgeflow.store.connection import Connection
+from tests.support.processes import NodeProcess, children_of, descendants_of
+from tests.support.waiting import wait_for
+from tests.support.wire import Mode, Wire
+from tests.support.work import Beacon, only_run, submit, wait_for_status
+
+StartNode = Callable[..., NodeProcess]
+
+
+@pytest.fixture
+def wire(database_url: str) -> Iterator[Wire]:
+    with Wire(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def beacon(tmp_path: Path) -> Beacon:
+    return Beacon(tmp_path)
+
+
+def lease_end(connection: Connection) -> float:
+    """When the database would give the busy worker's runs away; wall clock of this machine."""
+    row = connection.execute(
+        "SELECT extract(epoch FROM w.lease_expires_at)::float8 FROM workers AS w"
+        " JOIN queue AS q ON q.boot_id = w.boot_id AND q.child = w.child"
+    ).fetchone()
+    assert row
+    return float(row[0])
+
+
+def start_with_beacon(start_node: StartNode, connection: Connection, beacon: Beacon, **settings: str) -> NodeProcess:
+    node = start_node(database__url=settings.pop("database__url"), **settings)
+    node.wait_for_log("node ready")
+    submit(connection, beacon.command, name="beacon")
+    wait_for(beacon.is_lit)
+    return node
+
+
+def busy_worker(node: NodeProcess) -> int:
+    (pid,) = [worker for worker in node.workers() if children_of(worker)]
+    return pid
+
+
+def wait_until_dark(beacon: Beacon, lease_end_at: float) -> None:
+    """Wait past the end of the lease, which is a fact of the clock, and see that the job was dead before it."""
+    wait_for(lambda: time.time() > lease_end_at + 0.3, why="the lease has passed")
+    assert beacon.last_seen() < lease_end_at
+
+
+def test_job_of_a_node_without_database_is_dead_before_its_lease_can_pass(
+    wire: Wire, start_node: StartNode, connection: Connection, beacon: Beacon
+) -> None:
+    node = start_with_beacon(start_node, connection, beacon, database__url=wire.url)
+    with wire.broken(Mode.HOLE):
+        wait_until_dark(beacon, lease_end(connection))
+    (run,) = runs.list_runs(connection, job_id=None, status=None, before=None, max_rows=5)
+    assert run.failures == 0
+    again = wait_for_status(connection, run.job_id, "succeeded")
+    assert (again.output_head, again.failures) == ("again\n", 0)
+    assert node.process.poll() is None
+
+
+def test_job_of_a_frozen_worker_is_killed_by_the_master_before_its_lease_can_pass(
+    wire: Wire, start_node: StartNode, connection: Connection, beacon: Beacon
+) -> None:
+    node = start_with_beacon(start_node, connection, beacon, database__url=wire.url)
+    frozen = busy_worker(node)
+    os.kill(frozen, signal.SIGSTOP)
+    with wire.broken(Mode.HOLE):
+        wait_until_dark(beacon, lease_end(connection))
+    assert frozen not in node.workers()
+
+
+def test_job_under_a_frozen_master_is_killed_by_its_worker_before_its_lease_can_pass(
+    start_node: StartNode, connection: Connection, beacon: Beacon, database_url: str
+) -> None:
+    node = start_with_beacon(start_node, connection, beacon, database__url=database_url)
+    node.signal(signal.SIGSTOP)
+    try:
+        wait_until_dark(beacon, lease_end(connection))
+    finally:
+        node.signal(signal.SIGCONT)
+    (run,) = runs.list_runs(connection, job_id=None, status=None, before=None, max_rows=5)
+    assert wait_for_status(connection, run.job_id, "succeeded").output_head == "again\n"
+
+
+def test_node_that_was_frozen_past_its_lease_kills_its_jobs_on_its_first_turn(
+    start_node: StartNode, connection: Connection, beacon: Beacon, database_url: str
+) -> None:
+    """Nobody can fence while all are frozen; another node has the run meanwhile, and the old one's word is void."""
+    node = start_with_beacon(start_node, connection, beacon, database__url=database_url)
+    (run,) = runs.list_runs(connection, job_id=None, status=None, before=None, max_rows=5)
+    jobs = descendants_of(busy_worker(node))
+    tree = [node.pid, *descendants_of(node.pid)]
+    for pid in tree:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        second = start_node()
+        second.wait_for_log("node ready")
+        taken = wait_for_status(connection, run.job_id, "succeeded")
+    finally:
+        for pid in tree:
+            os.kill(pid, signal.SIGCONT)
+    assert taken.attempt == 2
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in jobs), why="the old try is dead")
+    assert only_run(connection, run.job_id) == taken
+
+
+def test_job_that_may_continue_outlives_the_lease_and_its_late_result_is_dropped(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path, database_url: str
+) -> None:
+    tmp_path.chmod(0o777)
+    node = start_node(database__url=wire.url)
+    node.wait_for_log("node ready")
+    command = f"echo begun >> {tmp_path}/ledger; sleep 4; echo ended >> {tmp_path}/ledger"
+    job_id = submit(connection, command, on_lease_loss="continue")
+    wait_for((tmp_path / "ledger").exists)
+    with wire.broken(Mode.HOLE):
+        second = start_node(database__url=database_url)
+        second.wait_for_log("node ready")
+        wait_for(lambda: only_run(connection, job_id).attempt == 2, why="another node has the run")
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert run.attempt == 2
+    wait_for(lambda: (tmp_path / "ledger").read_text().count("ended") == 2, why="both tries went on to their end")
+    node.wait_for_log("stale result dropped")
+    assert only_run(connection, job_id) == run
+
+
+def test_short_outage_of_the_database_costs_no_job(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    node = start_node(database__url=wire.url, worker__lease_duration="6s")
+    node.wait_for_log("node ready")
+    job_id = submit(connection, f"touch {tmp_path}/begun; sleep 2; echo unharmed")
+    wait_for((tmp_path / "begun").exists)
+    with wire.broken(Mode.HOLE):
+        node.wait_for_log("courier lost its connection")
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.output_head, run.attempt) == ("unharmed\n", 1)
+
+
+def test_answer_lost_after_the_claim_returns_the_run_unbegun(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """The claim commits, the worker never hears of it: the run comes back, and no try is charged."""
+    tmp_path.chmod(0o777)
+    node = start_node(database__url=wire.url, worker__concurrency="1")
+    node.wait_for_log("node ready")
+    submit(connection, f"touch {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done")
+    wait_for((tmp_path / "begun").exists)
+    lost = submit(connection, "echo done")
+    with wire.broken(Mode.DEAF):
+        (tmp_path / "go").touch()
+        wait_for(lambda: only_run(connection, lost).status == "running", why="the turn has claimed it")
+        node.wait_for_log("worker lost its connection")
+    run = wait_for_status(connection, lost, "succeeded")
+    assert (run.failures, run.output_head) == (0, "done\n")
+    assert runs.list_attempts(connection, run_id=run.id) == []
+
+
+def test_answer_lost_after_the_finish_is_no_second_execution(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    node = start_node(database__url=wire.url, worker__concurrency="1", worker__lease_duration="6s")
+    node.wait_for_log("node ready")
+    command = f"echo once >> {tmp_path}/ledger; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+    job_id = submit(connection, command)
+    wait_for((tmp_path / "ledger").exists)
+    with wire.broken(Mode.DEAF):
+        (tmp_path / "go").touch()
+        run = wait_for_status(connection, job_id, "succeeded")
+        node.wait_for_log("worker lost its connection")
+    node.wait_for_log("stale result dropped")
+    assert only_run(connection, job_id) == run
+    assert (tmp_path / "ledger").read_text() == "once\n"

@@ -1,0 +1,96 @@
+"""A wire to the database that can be cut: a proxy between a node and the server's Unix socket."""
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Self
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+
+class Mode(Enum):
+    PASS = "pass"
+    HOLE = "black hole"  # nothing arrives, nothing is closed
+    DEAF = "answers are lost"  # what the client says arrives, what the server says does not
+
+
+class Wire:
+    """`url` is the database behind the wire; use as a context manager."""
+
+    def __init__(self, url: str) -> None:
+        facts = conninfo_to_dict(url)
+        self._target = f"{facts['host']}/.s.PGSQL.{facts['port']}"
+        self._folder = Path(tempfile.mkdtemp(prefix="forgeflow-wire-"))
+        self.url = make_conninfo(url, host=str(self._folder))
+        self._mode = Mode.PASS
+        self._changed = threading.Condition()
+        self._open: set[socket.socket] = set()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"{self._folder}/.s.PGSQL.{facts['port']}")
+        self._listener.listen(64)
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_closed = True
+        self._listener.close()
+        self.set_mode(Mode.PASS)
+        self.cut()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def set_mode(self, mode: Mode) -> None:
+        with self._changed:
+            self._mode = mode
+            self._changed.notify_all()
+
+    def cut(self) -> None:
+        """Close every connection that is open now."""
+        for end in list(self._open):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def broken(self, mode: Mode) -> Iterator[None]:
+        """In that mode for a while; afterwards the connections from before are closed, as after a real outage."""
+        self.set_mode(mode)
+        try:
+            yield
+        finally:
+            self.cut()
+            self.set_mode(Mode.PASS)
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                server.connect(self._target)
+            except OSError:
+                client.close()
+                continue
+            self._open |= {client, server}
+            threading.Thread(target=self._pump, args=(client, server, Mode.HOLE), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, Mode.DEAF), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, stopped_by: Mode) -> None:
+        """Pass on until one side closes; what comes in a mode that stops this direction is lost."""
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if self._mode is Mode.HOLE or self._mode is stopped_by:
+                    continue
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        self._open -= {source, sink}

@@ -1,0 +1,53 @@
+"""Submitting jobs to a node under test, and looking at what became of them."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from forgeflow.service.jobs import submit_job
+from forgeflow.service.requests import read_job_request
+from forgeflow.store import runs
+from forgeflow.store.connection import Connection
+from forgeflow.store.runs import RunRow
+from tests.support.waiting import wait_for
+
+
+def submit(connection: Connection, command: str, **fields: Any) -> UUID:
+    """A shell job; keywords are the fields of the API."""
+    body = {"name": "job", "executor": "shell", "payload": {"command": command}, **fields}
+    return submit_job(connection, read_job_request(body), source="api").job.id
+
+
+def only_run(connection: Connection, job_id: UUID) -> RunRow:
+    (run,) = runs.list_runs(connection, job_id=job_id, status=None, before=None, max_rows=10)
+    whole = runs.get_run(connection, run_id=run.id)
+    assert whole
+    return whole
+
+
+def wait_for_status(connection: Connection, job_id: UUID, status: str, *, timeout_seconds: float = 20.0) -> RunRow:
+    def has_status() -> bool:
+        found = runs.list_runs(connection, job_id=job_id, status=None, before=None, max_rows=10)
+        return [run.status for run in found] == [status]
+
+    wait_for(has_status, timeout_seconds=timeout_seconds, why=f"the run of job {job_id} {status}")
+    return only_run(connection, job_id)
+
+
+class Beacon:
+    """A command that writes the time into a file for as long as it lives, on its first try only."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.chmod(0o777)
+        self._file = folder / "beacon"
+        self.command = (
+            f"test -e {self._file} && {{ echo again; exit 0; }}; trap '' TERM;"
+            f" while :; do date +%s.%N >> {self._file}; sleep 0.02; done"
+        )
+
+    def is_lit(self) -> bool:
+        return self._file.exists() and len(self._file.read_text().split()) > 2
+
+    def last_seen(self) -> float:
+        """Wall clock, seconds since the epoch."""
+        return float(self._file.read_text().split()[-1])
