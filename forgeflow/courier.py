@@ -9,6 +9,8 @@ By itself it only listens, keeps the timer of the next due run and takes back th
 import random
 import select
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from uuid import UUID
 
 import structlog
@@ -16,15 +18,15 @@ from psycopg import Notify
 
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
-from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED
 from forgeflow.process.link import Link, Message
 from forgeflow.store import nodes, runs
-from forgeflow.store.connection import Connection, connect
+from forgeflow.store.connection import Connection
 from forgeflow.store.listener import listen, prove_listening, take_notifications
 from forgeflow.store.runs import FailedRun, Owner
-from forgeflow.store.schema import require_current
+from forgeflow.store.session import open_session
 
 log = structlog.get_logger()
 
@@ -55,6 +57,9 @@ class Courier:
         self._connection: Connection | None = None
         now = boottime()
         self._timers = _Timers(recover_at=now, echo_at=now)
+        self._is_cut_off = False
+        self._is_name_settled = False
+        self._rival_beats: dict[UUID, datetime] = {}
         self.is_stopped = False
 
     def run_pass(self) -> None:
@@ -77,7 +82,8 @@ class Courier:
             for notification in take_notifications(self._connection):
                 self._hear(notification)
         except StoreUnavailable as error:
-            log.warning("courier lost its connection", reason=str(error))
+            log.warning("courier has no database", reason=str(error))
+            self._is_cut_off = True
             self._connection.close()
             self._connection = None
         if self._link.is_closed:
@@ -94,19 +100,64 @@ class Courier:
     def _reconnect(self) -> bool:
         self._link.send("STATE", state="connect", budget=4 * self._config.database.connect_timeout + 10.0)
         try:
-            connection = connect(self._config, f"courier:{self._node.worker_id}")
-            require_current(connection)
+            connection = open_session(self._config, f"courier:{self._node.worker_id}")
+            self._settle_name(connection)
             listen(connection, f"{self._config.database.schema_name}_due")
         except StoreUnavailable as error:
-            log.warning("courier waits for the database", reason=str(error))
+            if not self._is_cut_off:
+                log.warning("courier has no database", reason=str(error))
+            self._is_cut_off = True
             self._pause(random.uniform(*_RECONNECT_SECONDS))
             return False
+        if self._is_cut_off:
+            log.info("courier has the database again")
+        self._is_cut_off = False
         self._connection = connection
         now = boottime()
         # After an outage every lease may have passed: the living renew theirs before anybody's runs are taken.
         self._timers = _Timers(recover_at=now + self._config.worker.heartbeat_interval, echo_at=now, peek_at=now)
         self._link.send("READY")
         return True
+
+    def _settle_name(self, connection: Connection) -> None:
+        """Be the only node of our name before the first beat; the master starts nothing else before that.
+
+        One that died on this machine is taken over at once, with its runs. Another one is waited for until its lease
+        has passed; one that goes on beating keeps the name.  Raises ConfigError, StoreUnavailable to wait.
+        """
+        if self._is_name_settled:
+            return
+        for rival in nodes.rival_nodes(connection, worker_id=self._node.worker_id, boot_id=self._node.boot_id):
+            if rival.hostname == self._node.hostname and not _is_master(rival.pid):
+                self._take_over(connection, rival.boot_id)
+            elif rival.is_alive:
+                beat_before = self._rival_beats.setdefault(rival.boot_id, rival.heartbeat_at)
+                if beat_before != rival.heartbeat_at:
+                    raise ConfigError(
+                        f"another living node is called {self._node.worker_id} (host {rival.hostname}, pid "
+                        f"{rival.pid}): give each node a worker.id of its own (FORGEFLOW_WORKER_ID)"
+                    )
+                connection.close()
+                raise StoreUnavailable(
+                    f"a node called {self._node.worker_id} (host {rival.hostname}, pid {rival.pid}) has a lease: "
+                    "waiting until it beats again or the lease has passed"
+                )
+        self._is_name_settled = True
+
+    def _take_over(self, connection: Connection, boot_id: UUID) -> None:
+        for worker in nodes.node_workers(connection, boot_id=boot_id):
+            self._recover(
+                connection,
+                Owner(boot_id, worker.child),
+                only_expired=False,
+                begun_run=None,
+                all_begun=True,
+                charged=True,
+                error="its node died; it was started again under the same name",
+                error_type="lost",
+            )
+        nodes.delete_node(connection, boot_id=boot_id)
+        log.warning("old node of this name taken over", boot_id=str(boot_id))
 
     def _pause(self, seconds: float) -> None:
         """Wait without a connection: orders are read and dropped, but STOP."""
@@ -246,6 +297,14 @@ class Courier:
             log.warning("node gone", worker_id=worker_id)
 
 
+def _is_master(pid: int) -> bool:
+    """Whether that process of this machine is a node's master; its number may have gone to another program."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"forgeflow: master")
+    except OSError:
+        return False
+
+
 def _log_recovered(owner: Owner, recovered: list[FailedRun], error: str) -> None:
     for run in recovered:
         log.warning("run recovered", run_id=str(run.id), status=run.status, child=owner.child, reason=error)
@@ -260,6 +319,9 @@ def main(link: Link, config: Config, node: Node) -> int:
     except SchemaMismatch as error:
         log.error("courier cannot boot", reason=str(error))
         return EXIT_BOOT_FAILED
+    except ConfigError as error:
+        log.error("courier is refused", reason=str(error))
+        return EXIT_REFUSED
     except StoreError:
         log.exception("courier failed")
         return 1

@@ -5,7 +5,9 @@ job's name cannot forge a line.
 """
 
 import logging
+import os
 import re
+import select
 import sys
 from collections.abc import MutableMapping
 from typing import Any
@@ -46,6 +48,43 @@ def _renderers(style: str) -> list[Any]:
     return [_head_first, structlog.processors.JSONRenderer()]
 
 
+class PatientHandler(logging.Handler):
+    """Writes whole lines to stderr and never waits: a reader that is stuck must not stop a master from fencing.
+
+    A pipe that poll calls writable takes 4096 bytes without blocking (PIPE_BUF), so longer lines go in parts. What
+    does not go out is counted, and the count is told when the reader takes lines again.
+    """
+
+    _PART_BYTES = 4096
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record) + "\n"
+        if self._dropped and self._write(f"forgeflow: {self._dropped} log lines dropped, nobody read them\n"):
+            self._dropped = 0
+        if not self._write(line):
+            self._dropped += 1
+
+    def _write(self, text: str) -> bool:
+        """Whether all of it went out."""
+        data = text.encode("utf-8", "backslashreplace")
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        try:
+            for start in range(0, len(data), self._PART_BYTES):
+                ready = poll.poll(0)
+                if not ready or not ready[0][1] & select.POLLOUT:
+                    return False
+                os.write(self._descriptor, data[start : start + self._PART_BYTES])
+        except OSError:  # closed, or its reader is gone
+            return False
+        return True
+
+
 def set_up_logging(settings: Log) -> None:
     """Send everything, the records of libraries too, to stderr in the configured form.  Call it once per process."""
     shared: list[Any] = [
@@ -61,8 +100,10 @@ def set_up_logging(settings: Log) -> None:
             *_renderers(settings.format),
         ],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = PatientHandler(sys.stderr.fileno())
     handler.setFormatter(formatter)
+    # What psycopg warns of while a connection breaks, our own errors say once.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())

@@ -30,7 +30,7 @@ from forgeflow.master.children import (
     ladder_step,
 )
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED, fork_child, freeze_heap
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, fork_child, freeze_heap
 from forgeflow.process.link import Link, Message
 from forgeflow.process.page import SharedPage
 from forgeflow.process.tree import become_subreaper, children, kill_child, kill_strays, signal_child
@@ -92,6 +92,7 @@ class Master:
         self._signals: set[int] = set()
         self._phase = Phase.RUNNING
         self._was_ready = False
+        self._has_name = False
         self._exit_code = 0
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -169,9 +170,10 @@ class Master:
             # One that was not ready has claimed nothing; should it have registered, its lease passes.
             self._children.unrecovered[child.number] = bury(child, code)
             self._timers.recover_at = now
-        if code == EXIT_BOOT_FAILED and not self._was_ready and self._backoff[child.role].deaths >= 3:
+        boots_never = code == EXIT_BOOT_FAILED and self._backoff[child.role].deaths >= 3
+        if not self._was_ready and (boots_never or code == EXIT_REFUSED):
             log.error("node cannot boot", role=child.role)
-            self._exit_code = EXIT_BOOT_FAILED
+            self._exit_code = code
             self._enter(Phase.STOPPING)
 
     # 2 orders from outside
@@ -273,7 +275,8 @@ class Master:
                 return
 
     def _wanted(self) -> dict[Role, int]:
-        serves = self._phase is Phase.RUNNING
+        # Nothing claims or leads before the courier has settled that this node may have its name.
+        serves = self._phase is Phase.RUNNING and self._has_name
         return {
             Role.COURIER: int(self._phase < Phase.STOPPED),
             Role.SCHEDULER: int(serves and "scheduler" in self._node.roles),
@@ -457,6 +460,7 @@ class Master:
         child.is_ready = True
         self._backoff[child.role].deaths = 0
         if child.role is Role.COURIER:
+            self._has_name = True
             # It may be a new one: what the one before was asked is asked again.
             self._timers.beat_at = self._timers.recover_at = 0.0
             self._wakes.is_peeking = False

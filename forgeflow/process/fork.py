@@ -16,6 +16,7 @@ from forgeflow.process.tree import die_with_parent
 EXIT_BOOT_FAILED = 3
 EXIT_TRY_AGAIN = 75
 EXIT_BUG = 70
+EXIT_REFUSED = 78
 
 _ALL_SIGNALS = signal.valid_signals()
 

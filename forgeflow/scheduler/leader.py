@@ -8,10 +8,10 @@ import structlog
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
 from forgeflow.errors import StoreUnavailable
+from forgeflow.store import session as store_session
 from forgeflow.store import ticks
-from forgeflow.store.connection import Connection, connect
+from forgeflow.store.connection import Connection
 from forgeflow.store.listener import listen
-from forgeflow.store.schema import require_current
 from forgeflow.store.ticks import limit_idle_session
 
 log = structlog.get_logger()
@@ -27,8 +27,7 @@ class Leadership:
 
 def open_session(config: Config, node: Node) -> Connection:
     """A session to campaign with; it hears of resignations.  Raises StoreUnavailable, SchemaMismatch."""
-    connection = connect(config, f"scheduler:{node.worker_id}")
-    require_current(connection)
+    connection = store_session.open_session(config, f"scheduler:{node.worker_id}")
     listen(connection, f"{config.database.schema_name}_leader")
     return connection
 

@@ -8,9 +8,9 @@ import structlog
 
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
-from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED
 from forgeflow.process.link import Link
 from forgeflow.scheduler import ticks
 from forgeflow.scheduler.leader import Leadership, campaign, open_session, resign
@@ -33,17 +33,21 @@ class Scheduler:
         self._connection: Connection | None = None
         self._leadership: Leadership | None = None
         self._sweep_at = 0.0
+        self._is_cut_off = False
         self.is_stopped = False
 
     def run_pass(self) -> None:
         """Campaign or lead for one pass, then wait for the next or for what comes first.
 
-        Trouble with the database ends the session and with it the leadership.  Raises SchemaMismatch.
+        Trouble with the database ends the session and with it the leadership.  Raises SchemaMismatch, ConfigError.
         """
         self._link.send("STATE", state="pass", budget=self._pass_seconds())
         try:
             if self._connection is None:
                 self._connection = open_session(self._config, self._node)
+                if self._is_cut_off:
+                    log.info("scheduler has the database again")
+                self._is_cut_off = False
                 self._link.send("READY")
             if self._leadership is None:
                 self._leadership = campaign(self._connection, self._config, self._node)
@@ -53,7 +57,10 @@ class Scheduler:
             else:
                 self._wait(self._config.scheduler.campaign_interval)
         except StoreUnavailable as error:
-            log.warning("scheduler lost its connection", reason=str(error), was_leader=self._leadership is not None)
+            if not self._is_cut_off:
+                was_leader = self._leadership is not None
+                log.warning("scheduler has no database", reason=str(error), was_leader=was_leader)
+            self._is_cut_off = True
             self._close()
             self._wait(random.uniform(0.1, 1.0))
 
@@ -109,6 +116,9 @@ def main(link: Link, config: Config, node: Node) -> int:
     except SchemaMismatch as error:
         log.error("scheduler cannot boot", reason=str(error))
         return EXIT_BOOT_FAILED
+    except ConfigError as error:
+        log.error("scheduler is refused", reason=str(error))
+        return EXIT_REFUSED
     except StoreError:
         log.exception("scheduler failed")
         return 1

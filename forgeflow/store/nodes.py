@@ -17,7 +17,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiredWorker:
+class WorkerKey:
     boot_id: UUID
     child: int
 
@@ -39,6 +39,25 @@ class NodeRow:
     workers: int
     running: int
     is_leader: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """Who serves this session, and whether that server is a standby."""
+
+    backend_pid: int
+    is_standby: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RivalNode:
+    """Another node of the same name."""
+
+    boot_id: UUID
+    hostname: str
+    pid: int
+    heartbeat_at: datetime
+    is_alive: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +116,22 @@ def delete_worker(connection: Connection, *, boot_id: UUID, child: int, only_exp
     return fetch_one(connection, "nodes/delete_worker", _Deleted, parameters) is not None
 
 
-def expired_workers(connection: Connection, *, max_rows: int) -> list[ExpiredWorker]:
-    return fetch_all(connection, "nodes/expired_workers", ExpiredWorker, {"max_rows": max_rows})
+def expired_workers(connection: Connection, *, max_rows: int) -> list[WorkerKey]:
+    return fetch_all(connection, "nodes/expired_workers", WorkerKey, {"max_rows": max_rows})
+
+
+def session_facts(connection: Connection) -> SessionFacts:
+    facts = fetch_one(connection, "nodes/session_facts", SessionFacts)
+    assert facts
+    return facts
+
+
+def rival_nodes(connection: Connection, *, worker_id: str, boot_id: UUID) -> list[RivalNode]:
+    return fetch_all(connection, "nodes/rival_nodes", RivalNode, {"worker_id": worker_id, "boot_id": boot_id})
+
+
+def node_workers(connection: Connection, *, boot_id: UUID) -> list[WorkerKey]:
+    return fetch_all(connection, "nodes/node_workers", WorkerKey, {"boot_id": boot_id})
 
 
 def delete_node(connection: Connection, *, boot_id: UUID) -> None:

@@ -331,7 +331,7 @@ def _try_turn(
     retry_cap: float,
 ) -> TurnResult:
     fence: dict[str, Any] = {"boot_id": owner.boot_id, "child": owner.child}
-    # Rows are taken after the pipeline has ended: asking inside it would cost a round trip of its own, before the commit.
+    # Rows are taken after the pipeline has ended: asked for inside, they cost a round trip before the commit.
     with translated(), connection.pipeline():
         finishing = succeeded and send(
             connection,

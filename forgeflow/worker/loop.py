@@ -11,18 +11,18 @@ from forgeflow.config import Config
 from forgeflow.domain.lease import Fence
 from forgeflow.domain.node import Node
 from forgeflow.domain.run import Ending
-from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.executors.base import Executor
 from forgeflow.executors.shell import ShellExecutor
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_TRY_AGAIN
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
 from forgeflow.process.page import SharedPage
 from forgeflow.process.tree import become_subreaper
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.nodes import register_worker
 from forgeflow.store.runs import ClaimedRun, Owner, TurnResult, take_turn
-from forgeflow.store.schema import require_current
+from forgeflow.store.session import open_session
 from forgeflow.worker.attempt import execute_run
 from forgeflow.worker.orders import IDLE_SECONDS, WorkerOrders
 
@@ -57,12 +57,11 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     orders = WorkerOrders(link, page, slot, fence_of(config))
     owner = Owner(node.boot_id, child)
     executors = {"shell": ShellExecutor(config)}
-    connection = _connect(link, config, orders, f"worker:{node.worker_id}:{child}")
-    if connection is None:
-        return 0
-    asked_at = boottime()
     try:
-        require_current(connection)
+        connection = _connect(link, config, orders, f"worker:{node.worker_id}:{child}")
+        if connection is None:
+            return 0
+        asked_at = boottime()
         register_worker(
             connection,
             boot_id=owner.boot_id,
@@ -73,6 +72,9 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     except SchemaMismatch as error:
         log.error("worker cannot boot", reason=str(error))
         return EXIT_BOOT_FAILED
+    except ConfigError as error:
+        log.error("worker is refused", reason=str(error))
+        return EXIT_REFUSED
     except StoreUnavailable as error:
         log.warning("worker starts again", reason=str(error))
         return EXIT_TRY_AGAIN
@@ -194,7 +196,7 @@ def _connect(link: Link, config: Config, orders: WorkerOrders, role: str) -> Con
     while not orders.is_draining:
         link.send("STATE", state="connect", budget=_connect_seconds(config))
         try:
-            return connect(config, role)
+            return open_session(config, role)
         except StoreUnavailable as error:
             if not reported:
                 log.warning("worker waits for the database", reason=str(error))

@@ -133,7 +133,8 @@ def test_job_that_may_continue_outlives_the_lease_and_its_late_result_is_dropped
     run = wait_for_status(connection, job_id, "succeeded")
     assert run.attempt == 2
     wait_for(lambda: (tmp_path / "ledger").read_text().count("ended") == 2, why="both tries went on to their end")
-    node.wait_for_log("stale result dropped")
+    # Either the late result meets the fence, or the worker is ended before: its row is gone.
+    wait_for(lambda: "stale result dropped" in node.log_text() or "its lease was taken back" in node.log_text())
     assert only_run(connection, job_id) == run
 
 
@@ -146,7 +147,7 @@ def test_short_outage_of_the_database_costs_no_job(
     job_id = submit(connection, f"touch {tmp_path}/begun; sleep 2; echo unharmed")
     wait_for((tmp_path / "begun").exists)
     with wire.broken(Mode.HOLE):
-        node.wait_for_log("courier lost its connection")
+        node.wait_for_log("courier has no database")
     run = wait_for_status(connection, job_id, "succeeded")
     assert (run.output_head, run.attempt) == ("unharmed\n", 1)
 

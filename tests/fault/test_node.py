@@ -225,7 +225,7 @@ def test_lost_listening_session_is_made_anew(start_node: StartNode, connection: 
     connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:courier%'"
     )
-    node.wait_for_log("courier lost its connection")
+    node.wait_for_log("courier has no database")
     job_id = submit(connection, "true")
     wait_for_status(connection, job_id, "succeeded")
 
@@ -321,7 +321,7 @@ def test_database_that_is_away_at_start_is_waited_for(
         name = sql.Identifier(connection.info.dbname)
         other.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false").format(name))
         node = start_node()
-        node.wait_for_log("worker waits for the database")
+        node.wait_for_log("courier has no database")
         assert node.process.poll() is None
         other.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS true").format(name))
     node.wait_for_log("node ready")

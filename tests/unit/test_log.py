@@ -2,30 +2,44 @@
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
-from io import StringIO
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import structlog
 
 from forgeflow.config import Log
-from forgeflow.log import set_up_logging
+from forgeflow.log import PatientHandler, set_up_logging
 
 NASTY = "a\nb\x1b[31m\r\x9b\u2028\u202e\x00 'q' \"r\" \ud800"
 
 
-class _Terminal(StringIO):
+class _Stderr:
+    """A file that may pass for a terminal."""
+
+    def __init__(self, path: Path, *, terminal: bool) -> None:
+        self._path = path
+        self._file = path.open("wb")
+        self._terminal = terminal
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
     def isatty(self) -> bool:
-        return True
+        return self._terminal
+
+    def lines(self) -> list[str]:
+        return self._path.read_text().split("\n")[:-1]
 
 
 Lines = Callable[[], list[str]]
 
 
 @pytest.fixture
-def logging_to(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lines]]:
+def logging_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Lines]]:
     """Set logging up on a stream of our own; the answer gives its lines."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -36,10 +50,10 @@ def logging_to(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lines]
         level: Literal["debug", "info", "warning", "error"] = "info",
         terminal: bool = False,
     ) -> Lines:
-        stream = _Terminal() if terminal else StringIO()
+        stream = _Stderr(tmp_path / f"stderr-{len(list(tmp_path.iterdir()))}", terminal=terminal)
         monkeypatch.setattr(sys, "stderr", stream)
         set_up_logging(Log(level=level, format=form))
-        return lambda: stream.getvalue().split("\n")[:-1]
+        return stream.lines
 
     yield start
     root.handlers[:] = handlers
@@ -123,3 +137,26 @@ def test_set_up_twice_still_writes_once(logging_to: Callable[..., Lines]) -> Non
     lines = logging_to()
     structlog.get_logger().info("once")
     assert len(lines()) == 1
+
+
+def test_full_pipe_costs_lines_but_never_a_wait() -> None:
+    """The count of the lost lines is told when somebody reads again."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    handler = PatientHandler(writing)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+
+    def say(text: str) -> None:
+        handler.emit(logging.LogRecord("x", logging.INFO, "x", 1, text, None, None))
+
+    for number in range(2000):
+        say(f"{number:05} " + "x" * 100)
+    read = os.read(reading, 1 << 20).decode().splitlines()
+    say("heard again")
+    told = os.read(reading, 1 << 20).decode().splitlines()
+    assert [int(line.split()[0]) for line in read] == list(range(len(read)))
+    assert told == [f"forgeflow: {2000 - len(read)} log lines dropped, nobody read them", "heard again"]
+    os.close(reading)
+    say("to nobody")
+    os.close(writing)
+    say("to nothing")
