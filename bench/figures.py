@@ -57,7 +57,7 @@ def measure_drain(connection: Connection, url: str) -> str:
     job_id = make_job(connection, "true", paused=True)
     for _ in range(DRAIN):
         runs.enqueue_run(connection, job_id=job_id, trigger="manual")
-    node = NodeProcess(url, **SETTINGS)
+    node = NodeProcess(url, log_to=None, **SETTINGS)
     try:
         wait_for(lambda: pending_and_running(connection) == 0, timeout_seconds=300)
     finally:
@@ -129,7 +129,7 @@ def main() -> None:
             migrate(connection, config)
             connection.execute("CREATE EXTENSION pg_stat_statements")
             rows = {"shell runs": measure_drain(connection, server.url)}
-            node = NodeProcess(server.url, **SETTINGS)
+            node = NodeProcess(server.url, log_to=None, **SETTINGS)
             try:
                 wait_for(lambda: any(one.workers == WORKERS for one in nodes.list_nodes(connection)))
                 rows["submit to claim"], rows["submit to first line of the job"] = measure_latency(connection)

@@ -18,7 +18,7 @@ from psycopg import Notify
 
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
-from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED
 from forgeflow.process.link import Link, Message
@@ -81,6 +81,8 @@ class Courier:
             # Last, for a notification that comes with a statement's answer leaves nothing on the socket to wake us.
             for notification in take_notifications(self._connection):
                 self._hear(notification)
+        except StoreBusy as error:
+            log.info("order put off", reason=str(error))  # the master orders it again
         except StoreUnavailable as error:
             log.warning("courier has no database", reason=str(error))
             self._is_cut_off = True
@@ -198,6 +200,8 @@ class Courier:
                 self._recover_own(connection, message)
             case "FORGET":
                 nodes.delete_node(connection, boot_id=self._node.boot_id)
+                # What this node has handed back, the others shall not find by chance.
+                runs.announce_due(connection)
                 self._link.send("FORGOTTEN")
             case "STOP":
                 self.is_stopped = True

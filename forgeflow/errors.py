@@ -81,6 +81,10 @@ class StoreUnavailable(StoreError):
     """The database cannot be reached, or did not answer within the deadline; it may be tried again."""
 
 
+class StoreBusy(StoreUnavailable):
+    """Two transactions were in each other's way; this one was undone, and may be tried again over its connection."""
+
+
 class SchemaMismatch(StoreError):
     """The schema in the database does not fit this version of ForgeFlow."""
 

@@ -18,7 +18,7 @@ import structlog
 from forgeflow.embedded import EmbeddedServer, stop_server
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import fork_child
-from forgeflow.process.tree import children, kill_child, kill_strays, kill_strays_until_none, signal_group
+from forgeflow.process.tree import Strays, children, kill_child, signal_group
 
 log = structlog.get_logger()
 
@@ -156,6 +156,7 @@ class Guard:
     master: Service = field(default_factory=lambda: Service("master"))
     web: Service = field(default_factory=lambda: Service("web"))
     exit_code: int = 0
+    _strays: Strays = field(default_factory=Strays)
     _is_stopping: bool = False
     _has_greeted: bool = False
     _interrupted_at: float = float("-inf")
@@ -203,9 +204,7 @@ class Guard:
                 service.pid = None
                 service.start_at = boottime() + _RESTART_SECONDS
                 self._note_death(service, code)
-        if set(children()) - self._known():
-            return kill_strays(self._known()) or 1
-        return 0
+        return self._strays.kill(self._known())
 
     def _note_death(self, service: Service, code: int) -> None:
         if not self._is_stopping:
@@ -298,7 +297,7 @@ class Guard:
             if service.pid:
                 kill_child(service.pid)
         keep = {self.postgres.pid} if self.postgres else set()
-        kill_strays_until_none(keep, pause=lambda: self.signals.wait(_STRAYS_POLL_SECONDS))
+        self._strays.kill_until_none(keep)
 
 
 def end_children(signals: Signals, *, patience: float = 10.0) -> None:
@@ -312,7 +311,7 @@ def end_children(signals: Signals, *, patience: float = 10.0) -> None:
             _reaped(pid)
         asked |= left
         signals.wait(_START_POLL_SECONDS)
-    kill_strays_until_none(pause=lambda: signals.wait(_STRAYS_POLL_SECONDS))
+    Strays().kill_until_none()
 
 
 def _reaped(pid: int) -> int | None:

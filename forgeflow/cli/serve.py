@@ -12,12 +12,14 @@ from forgeflow.domain.node import Node
 from forgeflow.errors import ConfigError
 from forgeflow.log import set_up_logging
 from forgeflow.master.loop import Master
+from forgeflow.process.fork import open_standard_descriptors
 from forgeflow.store.connection import connect, required_url
 from forgeflow.store.schema import migrate
 
 
 def run_master(config_file: str | None) -> int:
     """Be the master of a node until told to stop.  Raises ConfigError before anything is started."""
+    open_standard_descriptors()
     config = load_config(config_file)
     required_url(config)
     if "api" in config.server.roles:

@@ -9,17 +9,21 @@ from forgeflow.domain.schedule import Schedule
 CatchUp = Literal["skip", "once", "all"]
 
 
+Stretch = tuple[datetime, datetime]
+
+
 @dataclass(frozen=True, slots=True)
 class TickPlan:
     """Ticks to fire, oldest first: `caught_up` late by policy, `on_time` as usual; `next_at` is the clock's new stand.
 
-    `gap` is the first and the last missed tick that nobody runs, when there are such ticks.
+    Ticks that nobody runs stand by their first and last: `missed` by policy, `coalesced` into a later one.
     """
 
     caught_up: tuple[datetime, ...]
     on_time: tuple[datetime, ...]
-    gap: tuple[datetime, datetime] | None
     next_at: datetime | None
+    missed: Stretch | None = None
+    coalesced: Stretch | None = None
 
 
 # Within the grace a schedule of seconds would owe a burst; one late tick older than this is enough.
@@ -28,7 +32,7 @@ _BURST_SECONDS = 15.0
 
 def plan_once(run_at: datetime) -> TickPlan:
     """A job with `run_at` has one tick, which is run however late it is."""
-    return TickPlan((), (run_at,), None, None)
+    return TickPlan((), (run_at,), None)
 
 
 def plan_ticks(
@@ -44,8 +48,16 @@ def plan_ticks(
     in_grace = [due_at] if due_at > grace_start else []
     in_grace += schedule.between(max(due_at, grace_start), now, _ticks_within(misfire_grace))
     next_at = schedule.next_after(now)
-    missed = _latest_missed(schedule, due_at, grace_start, {"skip": 0, "once": 1, "all": limit}[catch_up])
-    return TickPlan(missed, _thin_burst(in_grace, now), _gap(schedule, due_at, grace_start, missed), next_at)
+    kept = _latest_missed(schedule, due_at, grace_start, {"skip": 0, "once": 1, "all": limit}[catch_up])
+    on_time = _thin_burst(in_grace, now)
+    coalesced = [tick for tick in in_grace if tick not in on_time]
+    return TickPlan(
+        kept,
+        on_time,
+        next_at,
+        _missed(schedule, due_at, grace_start, kept),
+        (coalesced[0], coalesced[-1]) if coalesced else None,
+    )
 
 
 def _ticks_within(seconds: float) -> int:
@@ -74,9 +86,7 @@ def _thin_burst(ticks: list[datetime], now: datetime) -> tuple[datetime, ...]:
     )
 
 
-def _gap(
-    schedule: Schedule, due_at: datetime, grace_start: datetime, kept: tuple[datetime, ...]
-) -> tuple[datetime, datetime] | None:
+def _missed(schedule: Schedule, due_at: datetime, grace_start: datetime, kept: tuple[datetime, ...]) -> Stretch | None:
     if due_at > grace_start:
         return None
     last = schedule.previous(kept[0] if kept else grace_start + timedelta(microseconds=1))

@@ -32,8 +32,9 @@ class Output:
 class Failure:
     """Why an attempt did not succeed.
 
-    `error_type`: failed, signalled, timed_out, not_started, crashed, cancelled, interrupted, unsupported. Only a
-    `charged` failure uses up a try.
+    `error_type`: failed, signalled, timed_out, not_found, not_started, unsupported, internal; fenced, cancelled and
+    interrupted by us; and where the worker could not say it itself crashed, wedged, lost. Only a `charged` one uses up
+    a try.
     """
 
     error_type: str

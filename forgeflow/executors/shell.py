@@ -10,7 +10,6 @@ import pwd
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +21,7 @@ from forgeflow.domain.run import Ending, Failure, Output
 from forgeflow.executors.base import Orders, run_environment
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
-from forgeflow.process.tree import kill_strays_until_none, signal_group
+from forgeflow.process.tree import Strays, signal_tree
 from forgeflow.store.runs import ClaimedRun
 
 log = structlog.get_logger()
@@ -39,7 +38,6 @@ class _Attempt:
     """One running command: its process, the reading end of its output, and what is to happen when."""
 
     leader: int
-    pidfd: int
     pipe: int
     kept: OutputKeeper
     timeout_at: float
@@ -58,6 +56,7 @@ class ShellExecutor:
         passed = {name: os.environ[name] for name in self._settings.env_pass if name in os.environ}
         self._environment: Mapping[str, str] = {"PATH": os.defpath, **passed}
         self._workdir = self._settings.workdir or _home()
+        self._strays = Strays()
 
     def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -72,7 +71,6 @@ class ShellExecutor:
             os.close(writing)
         attempt = _Attempt(
             process.pid,
-            os.pidfd_open(process.pid),
             reading,
             OutputKeeper(self._settings.output_limit),
             boottime() + run.timeout_seconds,
@@ -80,8 +78,11 @@ class ShellExecutor:
         try:
             self._watch(attempt, run, orders)
             status = self._end(attempt, orders.fence_at(run))
+        except BaseException:
+            # A bug of ours must not leave a command behind that nobody watches: the run goes to another worker.
+            self._clear(attempt)
+            raise
         finally:
-            os.close(attempt.pidfd)
             os.close(reading)
         process.returncode = status  # reaped here, not by subprocess
         return _ending(run, attempt, status)
@@ -99,8 +100,15 @@ class ShellExecutor:
 
     def _watch(self, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
         """Read output and orders and keep the time until the command's first process has ended."""
+        pidfd = os.pidfd_open(attempt.leader)
+        try:
+            self._watch_until_readable(pidfd, attempt, run, orders)
+        finally:
+            os.close(pidfd)
+
+    def _watch_until_readable(self, pidfd: int, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
         poll = select.poll()
-        for descriptor in (attempt.pidfd, attempt.pipe, orders.fileno()):
+        for descriptor in (pidfd, attempt.pipe, orders.fileno()):
             poll.register(descriptor, select.POLLIN)
         while True:
             self._keep_time(attempt, run, orders)
@@ -109,7 +117,7 @@ class ShellExecutor:
                 _read_output(attempt)
                 if not attempt.is_pipe_open:
                     poll.unregister(attempt.pipe)
-            if attempt.pidfd in ready:
+            if pidfd in ready:
                 return
 
     def _next_deadline(self, attempt: _Attempt, fence_at: float) -> float:
@@ -128,32 +136,40 @@ class ShellExecutor:
         elif not attempt.stop_reason and now >= attempt.timeout_at:
             self._stop(attempt, "timed_out")
         if attempt.kill_at is not None and now >= attempt.kill_at:
-            signal_group(attempt.leader, signal.SIGKILL)
+            signal_tree(attempt.leader, signal.SIGKILL)
             attempt.kill_at = None
 
     def _stop(self, attempt: _Attempt, reason: str) -> None:
         """TERM to the group; KILL follows after `worker.kill_grace`, or after `worker.fence_grace` for a fence."""
         attempt.stop_reason = reason
         attempt.kill_at = boottime() + (self._fence_grace if reason == "fenced" else self._kill_grace)
-        signal_group(attempt.leader, signal.SIGTERM)
+        signal_tree(attempt.leader, signal.SIGTERM)
 
     def _end(self, attempt: _Attempt, fence_at: float) -> int:
         """Kill what is left, reap the command, read the rest.  Returns its status as subprocess would."""
         if not attempt.stop_reason:
             _read_until_closed(attempt, min(boottime() + _LINGER_SECONDS, fence_at))
-        # The zombie still holds the group's id, so that this cannot reach anybody else.
-        signal_group(attempt.leader, signal.SIGKILL)
-        _, status = os.waitpid(attempt.leader, 0)
-        left = kill_strays_until_none(pause=lambda: time.sleep(0.001))
-        if left:
-            log.warning("processes left behind killed", count=left)
+        status = self._clear(attempt)
         _read_until_closed(attempt, boottime() + _LINGER_SECONDS)
         return os.waitstatus_to_exitcode(status)
 
+    def _clear(self, attempt: _Attempt) -> int:
+        """End the command and all that it left behind; returns its wait status."""
+        # Its zombie, if it has ended, still holds the group's id, so that this cannot reach anybody else.
+        signal_tree(attempt.leader, signal.SIGKILL)
+        _, status = os.waitpid(attempt.leader, 0)
+        immune_before = set(self._strays.immune)
+        left = self._strays.kill_until_none()
+        if left:
+            log.warning("processes left behind killed", count=left)
+        if immune := self._strays.immune - immune_before:
+            log.error("processes left behind run under another user and cannot be killed", pids=sorted(immune))
+        return status
 
-def _milliseconds_until(deadline: float) -> float | None:
-    """For poll; None, for ever, when there is no deadline."""
-    return None if deadline == float("inf") else max(0.0, (deadline - boottime()) * 1000 + 1)
+
+def _milliseconds_until(deadline: float) -> float:
+    """For poll, which takes no more than 24 days; an hour at most, then one looks again."""
+    return min(3_600_000.0, max(0.0, (deadline - boottime()) * 1000 + 1))
 
 
 def _home() -> str:

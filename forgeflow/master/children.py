@@ -69,16 +69,16 @@ class DeadWorker:
 
 @dataclass(slots=True)
 class Backoff:
-    """The pause before a role is forked again: doubled by each death before it was ready, forgotten after."""
+    """The pause before a role is forked again: doubled by each death that would come again, forgotten after another."""
 
     shortest: float = 0.25
     longest: float = 30.0
     deaths: int = 0
     not_before: float = 0.0
 
-    def note_death(self, now: float, *, was_ready: bool, jitter: float) -> None:
+    def note_death(self, now: float, *, was_fit: bool, jitter: float) -> None:
         """`jitter`, 0 to 1, keeps the nodes of a fleet from coming back in step."""
-        self.deaths = 0 if was_ready else self.deaths + 1
+        self.deaths = 0 if was_fit else self.deaths + 1
         if self.deaths:
             pause = min(self.longest, self.shortest * 2.0 ** min(self.deaths - 1, 20))
             self.not_before = now + pause * (0.5 + jitter / 2)

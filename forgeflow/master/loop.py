@@ -33,18 +33,21 @@ from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, fork_child, freeze_heap
 from forgeflow.process.link import Link, Message
 from forgeflow.process.page import SharedPage
-from forgeflow.process.tree import become_subreaper, children, kill_child, kill_strays, signal_child
+from forgeflow.process.tree import Strays, become_subreaper, kill_child, signal_child
 from forgeflow.scheduler import loop as scheduler
 from forgeflow.worker import loop as worker
 
 log = structlog.get_logger()
 
-_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
+# USR1 means nothing here, but what rotates logs sends it, and by default it kills.
+_STOPPING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_HANDLED = (*_STOPPING_SIGNALS, signal.SIGCHLD)
 _RECOVER_AGAIN_SECONDS = 1.0
 _SECOND_INT_SECONDS = 1.0
 _FAREWELL_SECONDS = 5.0
 _POLL_SECONDS = 1.0
 _DYING_SECONDS = 0.05
+_PROVEN_SECONDS = 10.0
 
 
 class Phase(IntEnum):
@@ -86,6 +89,7 @@ class Master:
         self._children = Children()
         self._page = SharedPage(node.concurrency)
         self._fence = worker.fence_of(config)
+        self._strays = Strays()
         self._backoff = {role: Backoff() for role in Role}
         self._timers = _Timers()
         self._wakes = _Wakes()
@@ -112,7 +116,7 @@ class Master:
         while self._phase is not Phase.STOPPED:
             self.run_pass()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR2):
+        for number in _STOPPING_SIGNALS:
             # Nothing is left to stop; one more Ctrl-C must not turn a clean end into a death by signal.
             signal.signal(number, signal.SIG_IGN)
         log.info("node stopped", worker_id=self._node.worker_id, exit_code=self._exit_code)
@@ -133,7 +137,7 @@ class Master:
     # 1 deaths
 
     def _reap(self) -> int:
-        """Collect every dead child and kill what dead workers left behind; returns how many strays were alive."""
+        """Collect every dead child and kill what dead workers left behind; returns how many strays there were."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -145,14 +149,16 @@ class Master:
                 self._read(child)  # what it said before it died
                 del self._children.by_pid[pid]
                 self._note_death(child, os.waitstatus_to_exitcode(status))
-        if set(children()) - set(self._children.by_pid):
-            return kill_strays(self._children.by_pid) or 1
-        return 0
+        immune_before = set(self._strays.immune)
+        strays = self._strays.kill(self._children.by_pid)
+        if immune := self._strays.immune - immune_before:
+            log.error("strays run under another user and cannot be killed", pids=sorted(immune))
+        return strays
 
     def _note_death(self, child: Child, code: int) -> None:
         child.link.close()
         now = boottime()
-        self._backoff[child.role].note_death(now, was_ready=child.is_ready, jitter=random.random())
+        self._backoff[child.role].note_death(now, was_fit=self._was_fit(child, code, now), jitter=random.random())
         expected = self._phase >= Phase.DRAINING and code == 0
         if not expected and self._backoff[child.role].deaths & (self._backoff[child.role].deaths - 1) == 0:
             # A crash loop is told at its 1st, 2nd, 4th, 8th … death.
@@ -175,6 +181,14 @@ class Master:
             log.error("node cannot boot", role=child.role)
             self._exit_code = code
             self._enter(Phase.STOPPING)
+
+    def _was_fit(self, child: Child, code: int, now: float) -> bool:
+        """Whether this death says nothing against the next child of its role.
+
+        One that was ready and was ended by a signal is no reason to wait; one that gives up by itself soon after it was
+        ready would do so again, as fast as one can fork.
+        """
+        return child.is_ready and (code < 0 or now - child.forked_at > _PROVEN_SECONDS)
 
     # 2 orders from outside
 
@@ -307,7 +321,7 @@ class Master:
     def _note_failed_fork(self, role: Role, error: OSError) -> None:
         """The system has no process or descriptor to give: again later, with those that there are meanwhile."""
         log.error("fork failed", role=role, reason=str(error))
-        self._backoff[role].note_death(boottime(), was_ready=False, jitter=random.random())
+        self._backoff[role].note_death(boottime(), was_fit=False, jitter=random.random())
 
     def _become(self, role: Role, link: Link, number: int, slot: int) -> int:
         """In the child: its whole life."""
@@ -324,7 +338,7 @@ class Master:
 
     def _order(self, *, has_strays: bool) -> None:
         now = boottime()
-        if now >= self._timers.beat_at:
+        if now >= self._timers.beat_at and self._phase < Phase.LEAVING:
             self._send_courier("BEAT", children=self._children.living_workers(), sent_at=now)
             self._timers.beat_at = now + self._config.worker.heartbeat_interval
         if self._children.unrecovered and not has_strays and now >= self._timers.recover_at:
@@ -458,7 +472,6 @@ class Master:
 
     def _hear_ready(self, child: Child, message: Message) -> None:
         child.is_ready = True
-        self._backoff[child.role].deaths = 0
         if child.role is Role.COURIER:
             self._has_name = True
             # It may be a new one: what the one before was asked is asked again.
@@ -466,9 +479,9 @@ class Master:
             self._wakes.is_peeking = False
         elif child.role is Role.WORKER:
             child.lease_end = self._fence.lease_end(message["leased_at"])
-            if not self._was_ready:
-                self._was_ready = True
-                log.info("node ready", worker_id=self._node.worker_id)
+        if child.role in self._node.roles[-1:] and not self._was_ready:
+            self._was_ready = True
+            log.info("node ready", worker_id=self._node.worker_id)
         if self._phase is not Phase.RUNNING and child.role is Role.WORKER:
             child.link.send("DRAIN" if self._phase is Phase.DRAINING else "STOP")
 

@@ -1,5 +1,6 @@
 """Forking a child that starts clean."""
 
+import contextlib
 import faulthandler
 import gc
 import os
@@ -58,8 +59,7 @@ def fork_child(main: Callable[[], int], *, keep: Collection[int]) -> int:
     (checked).  Raises OSError when the system has no process to give; that is to be tried again later.
     """
     assert threading.active_count() == 1, "a process with threads must not fork"
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     parent = os.getpid()
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
     try:
@@ -82,8 +82,30 @@ def fork_child(main: Callable[[], int], *, keep: Collection[int]) -> int:
     except BaseException:  # noqa: BLE001 - the edge of the process
         traceback.print_exc()
     finally:
-        sys.stderr.flush()
+        _flush()
         os._exit(code)
+
+
+def open_standard_descriptors() -> None:
+    """Give stdin, stdout and stderr something to be when the starter closed them.
+
+    Otherwise the next socket becomes number 1 or 2, and a job's output, or a log line, goes into it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, so this one
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _flush() -> None:
+    """What nobody reads any more must not stop a fork."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def open_descriptors() -> int:

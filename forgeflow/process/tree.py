@@ -7,12 +7,16 @@ the tree. Signals go only to our own unreaped children, whose ids cannot have be
 import contextlib
 import ctypes
 import os
+import select
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+
+_ROUND_SECONDS = 0.001
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -41,18 +45,28 @@ def children() -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def is_zombie(pid: int) -> bool:
+def signal_child(pid: int, number: int) -> bool:
+    """Signal one of our unreaped children, and wake it when it was stopped; False when it is not ours to signal.
+
+    A child may have changed its user: then nobody but root can end it. One that is gone is nothing.  Raises
+    ValueError for ids that would reach everybody.
+    """
+    if pid <= 1:
+        raise ValueError(f"refusing to signal process {pid}")
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+        os.kill(pid, number)
+        os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
         return False
-    return stat.rpartition(")")[2].split()[0] == "Z"
+    return True
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Signal the process group of one of our unreaped children, and wake it when it was stopped.
+    """Signal the process group that one of our unreaped children leads or has led, as far as it is ours to signal.
 
-    Refuses ids that would reach ourselves or everybody.  A group that is gone is nothing.
+    A group that is gone is nothing.  Raises ValueError for ids that would reach ourselves or everybody.
     """
     if leader <= 1 or leader == os.getpgrp():
         raise ValueError(f"refusing to signal process group {leader}")
@@ -61,50 +75,54 @@ def signal_group(leader: int, number: int) -> None:
         os.killpg(leader, signal.SIGCONT)
 
 
-def signal_child(pid: int, number: int) -> None:
-    """Signal one of our unreaped children."""
-    if pid <= 1:
-        raise ValueError(f"refusing to signal process {pid}")
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+def signal_tree(leader: int, number: int) -> None:
+    """Signal a command's first process, wherever it has gone, and the group that it was started in."""
+    signal_group(leader, number)
+    signal_child(leader, number)
 
 
-def kill_child(pid: int) -> None:
-    """SIGKILL to one of our unreaped children and, when it leads one, to its process group."""
-    if pid <= 1:
-        raise ValueError(f"refusing to kill process {pid}")
+def kill_child(pid: int) -> bool:
+    """SIGKILL to one of our unreaped children and, when it leads one, to its process group; False: not permitted."""
     with contextlib.suppress(ProcessLookupError):
-        if os.getpgid(pid) == pid:
+        if pid > 1 and os.getpgid(pid) == pid:
             signal_group(pid, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
+    return signal_child(pid, signal.SIGKILL)
 
 
-def kill_strays(known: Collection[int] = ()) -> int:
-    """One round: SIGKILL and reap all our children that are not `known`.  Returns how many were still alive.
+@dataclass(slots=True)
+class Strays:
+    """The children that nobody wants: what dead workers and ended jobs left behind.
 
-    Their own children become ours then, so the tree is empty only after a round that found nobody; see
-    `kill_strays_until_none`.
+    `immune` are those that we may not kill, for they run under another user now: they are left alone, and known.
     """
-    alive = 0
-    for pid in children():
-        if pid in known:
-            continue
-        if not is_zombie(pid):
-            alive += 1
-        kill_child(pid)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-    return alive
 
+    immune: set[int] = field(default_factory=set)
 
-def kill_strays_until_none(known: Collection[int] = (), *, pause: Callable[[], None]) -> int:
-    """Rounds of `kill_strays` until no child but the `known` is left; returns how many were killed in all.
+    def kill(self, known: Collection[int] = ()) -> int:
+        """One round: SIGKILL and reap all our children that are not `known`; returns how many there were.
 
-    Calls `pause` between rounds. Ends, for SIGKILL cannot be ignored and every round reaches one level deeper; only
-    a process in uninterruptible sleep makes it wait.
-    """
-    killed = 0
-    while set(children()) - set(known):
-        killed += kill_strays(known)
-        pause()
-    return killed
+        Their own children become ours then, so the tree is empty only after a round that found nobody.
+        """
+        found = set(children()) - set(known)
+        self.immune &= found
+        found -= self.immune
+        for pid in found:
+            if not kill_child(pid):
+                self.immune.add(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return len(found)
+
+    def kill_until_none(self, known: Collection[int] = ()) -> int:
+        """Rounds until no child but the `known` and the immune is left; returns how many were met in all.
+
+        Ends, for SIGKILL cannot be ignored and every round reaches one level deeper; only a process in
+        uninterruptible sleep makes it wait.
+        """
+        met: set[int] = set()
+        while found := set(children()) - set(known) - self.immune:
+            met |= found
+            self.kill(known)
+            if set(children()) - set(known) - self.immune:
+                select.select([], [], [], _ROUND_SECONDS)
+        return len(met)

@@ -52,9 +52,9 @@ def _fire_job(connection: Connection, config: Config, job: DueJob, term: int) ->
     """Make the runs that one due job owes and move its clock; returns how many runs there are now."""
     try:
         plan = _plan(job, config)
-    except CronError as error:
+    except (CronError, ValueError, OverflowError) as error:  # the last near the ends of the calendar
         log.error("schedule cannot be read", job_id=str(job.id), reason=str(error))
-        plan = TickPlan((), (), None, job.now + _UNREADABLE_PAUSE)
+        plan = TickPlan((), (), job.now + _UNREADABLE_PAUSE)
     on_time = "cron" if job.cron_expr else "once"
     owed = [(tick, "catch_up") for tick in plan.caught_up] + [(tick, on_time) for tick in plan.on_time]
     fired = 0
@@ -62,10 +62,13 @@ def _fire_job(connection: Connection, config: Config, job: DueJob, term: int) ->
         run_id = ticks.fire_tick(connection, job_id=job.id, tick_at=tick_at, trigger=trigger, term=term)
         fired += run_id is not None
         log.info("tick fired", job_id=str(job.id), tick_at=tick_at.isoformat(), run_id=str(run_id), trigger=trigger)
-    if plan.gap:
-        first, last = plan.gap
-        ticks.record_gap(connection, job_id=job.id, from_at=first, to_at=last, reason="missed")
-        log.warning("ticks missed", job_id=str(job.id), from_at=first.isoformat(), to_at=last.isoformat())
+    for reason, stretch in (("missed", plan.missed), ("coalesced", plan.coalesced)):
+        if stretch:
+            first, last = stretch
+            ticks.record_gap(connection, job_id=job.id, from_at=first, to_at=last, reason=reason)
+            log.warning(
+                "ticks not run", reason=reason, job_id=str(job.id), from_at=first.isoformat(), to_at=last.isoformat()
+            )
     if not ticks.advance_job(connection, job_id=job.id, old=job.next_run_at, new=plan.next_at):
         raise StoreError(f"the clock of job {job.id} was moved by somebody else while it was locked")
     return fired

@@ -53,8 +53,18 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+# Linux takes no longer argument of a program (MAX_ARG_STRLEN, 32 pages), its final NUL included.
+_MAX_ARGUMENT_BYTES = 131_071
+
+
+def _fit_an_argument(command: str) -> str:
+    if len(command.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT_BYTES:
+        raise ValueError(f"is longer than {_MAX_ARGUMENT_BYTES} bytes; put it into a file and run that")
+    return command
+
+
 class ShellPayload(_Body):
-    command: str = Field(min_length=1, max_length=100_000)
+    command: Annotated[str, AfterValidator(_fit_an_argument)] = Field(min_length=1)
 
 
 class JobRequest(_Body):

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from forgeflow.config import Config
-from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -145,11 +145,11 @@ def required_url(config: Config) -> str:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn psycopg's errors into ours; what a constraint means is up to the caller, by its name."""
+    """Turn psycopg's errors into ours."""
     try:
         yield
-    except (pg.DeadlockDetected, pg.SerializationFailure, pg.IntegrityError):
-        raise
+    except (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable) as error:
+        raise StoreBusy(f"the database undid a statement in favour of another: {_first_line(error)}") from error
     except (pg.UndefinedTable, pg.UndefinedColumn, pg.UndefinedFunction) as error:
         raise SchemaMismatch(
             f"the database is not migrated to this version ({_first_line(error)}); run `forgeflow migrate`"

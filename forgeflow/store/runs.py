@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from psycopg import errors as pg
 from psycopg.types.json import Jsonb
 
 from forgeflow.domain.run import Ending, Failure
-from forgeflow.errors import StoreUnavailable
+from forgeflow.errors import StoreBusy, StoreUnavailable
 from forgeflow.store.connection import Connection, transaction, translated
 from forgeflow.store.nodes import delete_worker
 from forgeflow.store.statements import execute, fetch_all, fetch_one, send
@@ -315,7 +314,7 @@ def take_turn(
                 retry_base=retry_base,
                 retry_cap=retry_cap,
             )
-        except (pg.DeadlockDetected, pg.SerializationFailure):
+        except StoreBusy:
             continue
     raise StoreUnavailable(f"the turn met a deadlock {_TURN_TRIES} times; try again")
 

@@ -24,7 +24,7 @@ from forgeflow.store.nodes import register_worker
 from forgeflow.store.runs import ClaimedRun, Owner, TurnResult, take_turn
 from forgeflow.store.session import open_session
 from forgeflow.worker.attempt import execute_run
-from forgeflow.worker.orders import IDLE_SECONDS, WorkerOrders
+from forgeflow.worker.orders import WorkerOrders
 
 log = structlog.get_logger()
 
@@ -85,9 +85,12 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
         try:
             if not run_pass(worker):
                 return 0
-        except StoreError as error:
+        except StoreUnavailable as error:
             log.warning("worker lost its connection", reason=str(error))
             _report_late(worker)
+            return EXIT_TRY_AGAIN
+        except StoreError as error:
+            log.error("worker gives up", reason=str(error))
             return EXIT_TRY_AGAIN
 
 
@@ -98,7 +101,8 @@ def run_pass(worker: Worker) -> bool:
     """
     worker.orders.read()
     asked_at = boottime()
-    worker.link.send("STATE", state="turn", budget=_turn_seconds(worker.config))
+    if not worker.endings:
+        worker.link.send("STATE", state="turn", budget=_turn_seconds(worker.config))
     result = _turn(worker, max_runs=0 if worker.orders.is_draining else 1)
     if result.claimed:
         (run,) = result.claimed
@@ -109,8 +113,7 @@ def run_pass(worker: Worker) -> bool:
         return True
     if worker.orders.is_draining:
         return False
-    worker.link.send("IDLE", since=asked_at, budget=IDLE_SECONDS)
-    if not worker.orders.wait_until_woken(worker.connection.fileno()):
+    if not worker.orders.wait_until_woken(asked_at, worker.connection.fileno()):
         raise StoreUnavailable("the database ended the session")
     return True
 
@@ -118,7 +121,9 @@ def run_pass(worker: Worker) -> bool:
 def _execute(worker: Worker, run: ClaimedRun) -> Ending:
     """From START on a job may be alive, and the master sees to the fence too; ENDED says that none is."""
     budget = run.timeout_seconds + worker.config.worker.kill_grace + _slack_seconds(worker.config)
-    worker.link.send("START", run=run.id, attempt=run.attempt, on_lease_loss=run.on_lease_loss, budget=budget)
+    if not worker.link.send("START", run=run.id, attempt=run.attempt, on_lease_loss=run.on_lease_loss, budget=budget):
+        # A master that is frozen so long that the link is full would not know what this worker does, nor charge it.
+        raise StoreUnavailable("the master does not listen; the run is handed back unbegun")
     ending = execute_run(run, worker.executors, worker.orders)
     worker.link.send("ENDED", budget=_turn_seconds(worker.config))
     return ending

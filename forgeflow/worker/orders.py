@@ -9,6 +9,7 @@ from forgeflow.process.page import SharedPage
 from forgeflow.store.runs import ClaimedRun
 
 _SIGN_OF_LIFE_SECONDS = 30.0
+_UNHEARD_SECONDS = 0.2
 # Within that an idle worker speaks.
 IDLE_SECONDS = 45.0
 
@@ -66,18 +67,22 @@ class WorkerOrders:
         """Whether enough of the lease is left to begin a run."""
         return self._fence.may_begin(self._page.lease_end(self._slot), boottime())
 
-    def wait_until_woken(self, connection_fd: int) -> bool:
-        """Block until WAKE, DRAIN or STOP; False when the connection to the database broke meanwhile."""
+    def wait_until_woken(self, idle_since: float, connection_fd: int) -> bool:
+        """Say that we are idle, and since when, until WAKE, DRAIN or STOP comes; False when the session ended.
+
+        It is said again and again, for a message may be dropped, and an idle worker that its master takes for a busy
+        one is never woken.
+        """
         poll = select.poll()
         poll.register(self.fileno(), select.POLLIN)
         poll.register(connection_fd, select.POLLIN)
         self.read()
         while not (self._woken or self.is_draining):
-            ready = dict(poll.poll(_SIGN_OF_LIFE_SECONDS * 1000))
+            heard = self._link.send("IDLE", since=idle_since, budget=IDLE_SECONDS)
+            ready = dict(poll.poll((_SIGN_OF_LIFE_SECONDS if heard else _UNHEARD_SECONDS) * 1000))
             # Nothing is ever sent to an idle session but its end.
             if connection_fd in ready:
                 return False
-            self._link.send("STATE", state="idle", budget=IDLE_SECONDS)
             self.read()
         self._woken = False
         return True

@@ -43,7 +43,9 @@ CREATE TABLE jobs (
     CONSTRAINT jobs_executor_known CHECK (executor IN ('shell', 'http', 'python')),
     CONSTRAINT jobs_payload_is_object CHECK (jsonb_typeof(payload) = 'object'),
     CONSTRAINT jobs_one_schedule CHECK (cron_expr IS NULL OR run_at IS NULL),
-    CONSTRAINT jobs_times_finite CHECK (isfinite(run_at) AND isfinite(next_run_at)),
+    -- What Python cannot read, BC or infinity, would end the scheduler's pass for everybody.
+    CONSTRAINT jobs_times_readable CHECK (run_at BETWEEN '0001-01-01 00:00Z' AND '9999-12-31 23:59:59.999999Z'
+                                          AND next_run_at BETWEEN '0001-01-01 00:00Z' AND '9999-12-31 23:59:59.999999Z'),
     CONSTRAINT jobs_priority_range CHECK (priority BETWEEN 1 AND 9),
     CONSTRAINT jobs_max_attempts_range CHECK (max_attempts BETWEEN 1 AND 1000),
     CONSTRAINT jobs_timeout_range CHECK (timeout_seconds > 0 AND timeout_seconds <= 31622400),
@@ -75,7 +77,7 @@ CREATE TABLE tick_gaps (
     reason  text NOT NULL,
     PRIMARY KEY (job_id, from_at),
     CONSTRAINT tick_gaps_forward CHECK (from_at <= to_at),
-    CONSTRAINT tick_gaps_reason_known CHECK (reason IN ('missed', 'paused'))
+    CONSTRAINT tick_gaps_reason_known CHECK (reason IN ('missed', 'coalesced'))
 );
 
 -- Unfinished runs. A claim changes only columns that no index holds, in key or predicate, so that it stays a
@@ -105,7 +107,9 @@ CREATE TABLE queue (
     CONSTRAINT queue_catch_up_is_marked CHECK (is_catch_up = (trigger = 'catch_up')),
     CONSTRAINT queue_owner_whole CHECK ((boot_id IS NULL) = (child IS NULL) AND (boot_id IS NULL) = (started_at IS NULL)),
     CONSTRAINT queue_tries_left CHECK (failures >= 0 AND failures < max_attempts),
-    CONSTRAINT queue_times_finite CHECK (isfinite(scheduled_for) AND isfinite(run_after))
+    CONSTRAINT queue_priority_range CHECK (priority BETWEEN 1 AND 9),
+    CONSTRAINT queue_times_readable CHECK (scheduled_for BETWEEN '0001-01-01 00:00Z' AND '9999-12-31 23:59:59.999999Z'
+                                           AND run_after BETWEEN '0001-01-01 00:00Z' AND '9999-12-31 23:59:59.999999Z')
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX queue_due_idx ON queue (priority, run_after, id);

@@ -1,5 +1,5 @@
 -- Remember a stretch of ticks that were not run.
--- in: job_id uuid, from_at timestamptz, to_at timestamptz, reason text (missed, paused)
+-- in: job_id uuid, from_at timestamptz, to_at timestamptz, reason text (missed, coalesced)
 -- out: nothing
 INSERT INTO tick_gaps (job_id, from_at, to_at, reason)
 VALUES (%(job_id)s::uuid, %(from_at)s::timestamptz, %(to_at)s::timestamptz, %(reason)s::text)

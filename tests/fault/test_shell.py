@@ -81,6 +81,23 @@ def test_command_that_ignores_term_is_killed_after_the_grace(execute: Execute) -
     assert not processes_marked(marker)
 
 
+def test_command_that_left_its_group_is_ended_by_its_timeout(execute: Execute) -> None:
+    marker = uuid.uuid4().hex
+    leave = f"import os, time; os.setpgid(0, os.getpgid(os.getppid())); time.sleep(60)  # {marker}"
+    run = execute(f"exec python3 -c '{leave}'", timeout_seconds=0.5)
+    assert run.error_type == "timed_out"
+    assert run.finished_at
+    assert run.started_at
+    assert (run.finished_at - run.started_at).total_seconds() < 30
+    assert not processes_marked(marker)
+
+
+def test_timeout_of_a_year_is_watched_like_any_other(execute: Execute) -> None:
+    """poll takes no more than 24 days; the command once went on unwatched, and ran at each try at once."""
+    run = execute("echo once; sleep 0.2", timeout_seconds=366 * 86400)
+    assert (run.status, run.output_head, run.attempt) == ("succeeded", "once\n", 1)
+
+
 def test_stopped_command_is_ended_by_its_timeout(execute: Execute) -> None:
     assert execute("kill -STOP $$; echo woken", timeout_seconds=0.4).error_type == "timed_out"
 

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from forgeflow.process.tree import become_subreaper, children, is_zombie, kill_strays_until_none
+from forgeflow.process.tree import Strays, become_subreaper, children
 from tests.support.databases import INTERVALS
 from tests.support.waiting import wait_for
 
@@ -33,7 +32,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def ended(pid: int) -> bool:
-    return is_zombie(pid) or not Path("/proc", str(pid)).exists()
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def descendants(pid: int) -> list[int]:
@@ -190,7 +192,7 @@ def place(server_url: str) -> Iterator[Path]:
         yield folder
         left = left_over(known)
     finally:
-        kill_strays_until_none(known, pause=lambda: time.sleep(0.01))
+        Strays().kill_until_none(known)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         for log in folder.rglob("server.log"):
             for name in set(re.findall(r'Unix socket "(.*/forgeflow-[0-9a-f]{16})/', log.read_text())):

@@ -205,7 +205,7 @@ def test_master_with_an_unmigrated_database_is_3_and_says_what_to_do(tmp_path: P
     code, _, log = run(tmp_path, "master", FORGEFLOW_DATABASE_URL=empty_database)
     events = [json.loads(line) for line in log.splitlines()]
     assert code == 3
-    reasons = {event["reason"] for event in events if event["event"] == "worker cannot boot"}
+    reasons = {event["reason"] for event in events if event["event"] == "courier cannot boot"}
     assert len(reasons) == 1
     assert "run `forgeflow migrate`" in reasons.pop()
     assert "node cannot boot" in [event["event"] for event in events]

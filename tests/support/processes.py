@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from forgeflow.process.tree import become_subreaper, children, kill_strays_until_none
+from forgeflow.process.tree import Strays, become_subreaper, children
 from tests.support.databases import INTERVALS
 from tests.support.waiting import wait_for
 
@@ -27,7 +26,7 @@ def environment_name(setting: str) -> str:
 class NodeProcess:
     """A `forgeflow master` of our own, with the tests' intervals."""
 
-    def __init__(self, url: str, **settings: str) -> None:
+    def __init__(self, url: str, *, log_to: int | None = None, **settings: Any) -> None:
         chosen = {**INTERVALS, "worker.concurrency": "2", "log.format": "json"}
         chosen |= {name.replace("__", "."): value for name, value in settings.items()}
         chosen.setdefault("database.url", url)
@@ -38,7 +37,7 @@ class NodeProcess:
             env={"PATH": os.environ["PATH"], "HOME": "/", **environment},
             stdin=subprocess.DEVNULL,
             stdout=self.log,
-            stderr=self.log,
+            stderr=self.log if log_to is None else log_to,
             cwd="/",
         )
 
@@ -107,15 +106,15 @@ def processes_marked(marker: str) -> list[int]:
 
 
 @contextmanager
-def nothing_left_behind() -> Iterator[None]:
+def nothing_left_behind(*, ignore: Collection[int] = ()) -> Iterator[None]:
     """Fail when a child, ours or inherited, outlives the block; end it then."""
     become_subreaper()
-    before = set(children())
+    before = set(children()) | set(ignore)
     yield
     for pid in set(children()) - before:
         os.waitpid(pid, os.WNOHANG)  # the dead that we inherited are no trouble
     left = {pid: title(pid) for pid in set(children()) - before}
-    kill_strays_until_none(before, pause=lambda: time.sleep(0.005))
+    Strays().kill_until_none(before)
     assert not left, f"processes left behind: {left}"
 
 
@@ -124,7 +123,7 @@ def nodes(*, show_logs: Callable[[], bool] = lambda: False) -> Iterator[Callable
     """Start nodes with the yielded function; at the end those that still run are stopped, the hard way if need be."""
     started: list[NodeProcess] = []
 
-    def start(url: str, **settings: str) -> NodeProcess:
+    def start(url: str, **settings: Any) -> NodeProcess:
         node = NodeProcess(url, **settings)
         started.append(node)
         return node

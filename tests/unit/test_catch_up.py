@@ -30,31 +30,31 @@ def plan(
 
 
 def test_tick_on_time_runs() -> None:
-    assert plan(HOURLY, NOON, at(seconds=0.2)) == TickPlan((), (NOON,), None, at(hours=1))
+    assert plan(HOURLY, NOON, at(seconds=0.2)) == TickPlan((), (NOON,), at(hours=1))
 
 
 def test_tick_late_within_the_grace_simply_runs() -> None:
-    assert plan(HOURLY, NOON, at(seconds=59)) == TickPlan((), (NOON,), None, at(hours=1))
+    assert plan(HOURLY, NOON, at(seconds=59)) == TickPlan((), (NOON,), at(hours=1))
 
 
 def test_tick_later_than_the_grace_is_missed() -> None:
-    assert plan(HOURLY, NOON, at(seconds=60)) == TickPlan((), (), (NOON, NOON), at(hours=1))
+    assert plan(HOURLY, NOON, at(seconds=60)) == TickPlan((), (), at(hours=1), (NOON, NOON))
 
 
 def test_once_runs_the_latest_missed_tick_and_tells_the_gap_before_it() -> None:
     planned = plan(HOURLY, NOON, at(hours=3, minutes=5), "once")
-    assert planned == TickPlan((at(hours=3),), (), (NOON, at(hours=2)), at(hours=4))
+    assert planned == TickPlan((at(hours=3),), (), at(hours=4), (NOON, at(hours=2)))
 
 
 def test_all_runs_every_missed_tick_oldest_first() -> None:
     planned = plan(HOURLY, NOON, at(hours=2, minutes=5), "all")
-    assert planned == TickPlan((NOON, at(hours=1), at(hours=2)), (), None, at(hours=3))
+    assert planned == TickPlan((NOON, at(hours=1), at(hours=2)), (), at(hours=3))
 
 
 def test_all_is_limited_to_the_most_recent_ones() -> None:
     planned = plan(HOURLY, NOON, at(hours=10, minutes=5), "all", limit=2)
     assert planned.caught_up == (at(hours=9), at(hours=10))
-    assert planned.gap == (NOON, at(hours=8))
+    assert planned.missed == (NOON, at(hours=8))
 
 
 def test_missed_and_punctual_ticks_go_side_by_side() -> None:
@@ -67,14 +67,15 @@ def test_outage_of_years_in_seconds_costs_no_walk(catch_up: CatchUp) -> None:
     planned = plan(SECONDLY, NOON, at(days=4000), catch_up)
     assert len(planned.caught_up) == {"skip": 0, "once": 1, "all": 10}[catch_up]
     assert planned.next_at == at(days=4000, seconds=1)
-    assert planned.gap
-    assert planned.gap[0] == NOON
+    assert planned.missed
+    assert planned.missed[0] == NOON
 
 
 def test_burst_of_seconds_owes_one_tick_older_than_fifteen_seconds() -> None:
     planned = plan(SECONDLY, NOON, at(seconds=40, milliseconds=500))
     assert planned.on_time == tuple(at(seconds=second) for second in range(25, 41))
-    assert planned.gap is None
+    assert planned.coalesced == (NOON, at(seconds=24))
+    assert planned.missed is None
 
 
 def test_ticks_a_minute_apart_are_no_burst() -> None:
@@ -89,4 +90,4 @@ def test_tick_of_an_older_schedule_still_counts() -> None:
 
 
 def test_run_at_runs_once_however_late() -> None:
-    assert plan_once(NOON) == TickPlan((), (NOON,), None, None)
+    assert plan_once(NOON) == TickPlan((), (NOON,), None)

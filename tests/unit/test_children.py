@@ -17,19 +17,19 @@ def test_backoff_doubles_with_jitter_until_its_limit() -> None:
     backoff = Backoff()
     pauses = []
     for _ in range(12):
-        backoff.note_death(1000.0, was_ready=False, jitter=1.0)
+        backoff.note_death(1000.0, was_fit=False, jitter=1.0)
         pauses.append(backoff.not_before - 1000.0)
     assert pauses[:4] == [0.25, 0.5, 1.0, 2.0]
     assert pauses[-1] == 30.0
     backoff = Backoff()
-    backoff.note_death(1000.0, was_ready=False, jitter=0.0)
+    backoff.note_death(1000.0, was_fit=False, jitter=0.0)
     assert backoff.not_before == 1000.125
 
 
-def test_death_after_being_ready_costs_no_pause() -> None:
+def test_death_of_a_fit_child_costs_no_pause() -> None:
     backoff = Backoff()
-    backoff.note_death(1000.0, was_ready=False, jitter=1.0)
-    backoff.note_death(2000.0, was_ready=True, jitter=1.0)
+    backoff.note_death(1000.0, was_fit=False, jitter=1.0)
+    backoff.note_death(2000.0, was_fit=True, jitter=1.0)
     assert backoff.not_before < 2000.0
 
 
@@ -37,7 +37,7 @@ def test_crash_loop_forks_at_most_a_dozen_times_in_its_first_minute() -> None:
     backoff, now, forks = Backoff(), 0.0, 0
     while now < 60.0:
         forks += 1
-        backoff.note_death(now, was_ready=False, jitter=0.0)
+        backoff.note_death(now, was_fit=False, jitter=0.0)
         now = max(now, backoff.not_before)
     assert forks <= 12
 

@@ -2,12 +2,13 @@
 
 import os
 import signal
+import threading
 from uuid import uuid4
 
 import pytest
 
 from forgeflow.config import Config
-from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from forgeflow.store import jobs, runs
 from forgeflow.store.connection import Connection, connect, open_pool, pooled, transaction, translated
 from forgeflow.store.listener import listen, prove_listening, take_notifications
@@ -75,6 +76,38 @@ def test_missing_table_says_migrate(connection: Connection) -> None:
 def test_refused_statement_is_a_store_error(connection: Connection) -> None:
     with pytest.raises(StoreError, match="refused a statement"), translated():
         connection.execute("SELECT 1/0")
+
+
+def test_deadlock_is_told_apart_from_an_outage(config: Config, connection: Connection) -> None:
+    """The connection lives, and the same may be tried again over it."""
+    connection.execute("CREATE TABLE pair AS SELECT generate_series(1, 2) AS id")
+    other = connect(config, "other")
+    results: list[Exception] = []
+
+    def lock(own: Connection, first: int, second: int, meet: threading.Barrier) -> None:
+        try:
+            with transaction(own):
+                own.execute("UPDATE pair SET id = id WHERE id = %s", [first])
+                meet.wait()
+                own.execute("UPDATE pair SET id = id WHERE id = %s", [second])
+        except StoreBusy as error:
+            results.append(error)
+
+    for session in (connection, other):
+        session.execute("SET deadlock_timeout = '50ms'")
+    meet = threading.Barrier(2)
+    threads = [
+        threading.Thread(target=lock, args=(connection, 1, 2, meet)),
+        threading.Thread(target=lock, args=(other, 2, 1, meet)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 1
+    assert jobs.server_now(connection)
+    assert jobs.server_now(other)
+    other.close()
 
 
 def test_session_speaks_utc_and_sees_our_schema_first(connection: Connection) -> None:

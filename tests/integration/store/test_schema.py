@@ -201,9 +201,19 @@ def test_retry_delay_doubles_up_to_the_cap_and_is_fully_jittered(
     assert row == (pytest.approx(seconds),)
 
 
-def test_times_at_infinity_are_refused(connection: Connection) -> None:
-    with pytest.raises(pg.CheckViolation, match="jobs_times_finite"):
-        connection.execute("INSERT INTO jobs (name, executor, payload, run_at) VALUES ('x', 'shell', '{}', 'infinity')")
+@pytest.mark.parametrize("time", ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01 00:00Z"])
+def test_times_that_python_cannot_read_are_refused(connection: Connection, time: str) -> None:
+    """One such row would end every pass of the scheduler, for everybody."""
+    with pytest.raises(pg.CheckViolation, match="jobs_times_readable"):
+        connection.execute(
+            "INSERT INTO jobs (name, executor, payload, next_run_at) VALUES ('x', 'shell', '{}', %s)", [time]
+        )
+
+
+def test_priority_that_no_claim_looks_at_is_refused(connection: Connection) -> None:
+    make_runs(connection, make_job(connection))
+    with pytest.raises(pg.CheckViolation, match="queue_priority_range"):
+        connection.execute("UPDATE queue SET priority = 0")
 
 
 def test_connection_of_another_schema_sees_no_tables(database_url: str) -> None:

@@ -134,6 +134,15 @@ def test_missed_ticks_go_by_the_policy(config: Config, connection: Connection, p
     assert gap == (due, "missed")
 
 
+def test_ticks_of_a_burst_that_are_not_run_are_accounted_for(config: Config, connection: Connection) -> None:
+    due = database_now(connection).replace(microsecond=0) - timedelta(seconds=40)
+    job_id = make_job(connection, cron_expr="* * * * * *", next_run_at=due)
+    passes.run_pass(connection, config, term=1)
+    fired = [tick for tick, _ in runs_of(connection, job_id)]
+    gap = connection.execute("SELECT from_at, to_at, reason FROM tick_gaps WHERE job_id = %s", [job_id]).fetchone()
+    assert gap == (due, fired[0] - timedelta(seconds=1), "coalesced")
+
+
 def test_two_leaders_by_force_fire_each_tick_once(config: Config, connection: Connection) -> None:
     due = database_now(connection).replace(microsecond=0) - timedelta(seconds=5)
     job_ids = [make_job(connection, cron_expr="* * * * * *", next_run_at=due) for _ in range(150)]

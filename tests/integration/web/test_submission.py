@@ -198,7 +198,7 @@ def test_paused_job_has_no_tick_and_no_run(web: WebServer, rows: psycopg.Connect
         {"tags": ["t" * 50] * 20},
         {"tags": []},
         {"idempotency_key": "\N{GRINNING FACE}" * 200},
-        {"payload": {"command": "c" * 100_000}},
+        {"payload": {"command": "c" * 131_071}},
         {"priority": 1},
         {"priority": 9},
         {"max_attempts": 1},

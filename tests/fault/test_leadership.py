@@ -1,0 +1,195 @@
+"""A leader that dies, freezes or loses its session; servers that must not be led over."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from forgeflow.embedded import start_server, stop_server
+from forgeflow.store.connection import Connection, connect
+from forgeflow.store.schema import migrate
+from tests.support.databases import FAST, config_for
+from tests.support.processes import NodeProcess, children_of, nothing_left_behind, title
+from tests.support.waiting import wait_for
+from tests.support.work import submit, wait_for_status
+
+StartNode = Callable[..., NodeProcess]
+
+
+def fired_seconds(connection: Connection) -> list[int]:
+    rows = connection.execute("SELECT extract(epoch FROM tick_at)::bigint FROM ticks ORDER BY tick_at").fetchall()
+    return [int(row[0]) for row in rows]
+
+
+def assert_each_second_once(connection: Connection) -> None:
+    seconds = fired_seconds(connection)
+    assert seconds == list(range(seconds[0], seconds[0] + len(seconds)))
+    doubled = connection.execute(
+        "SELECT count(*) - count(DISTINCT tick_at) FROM runs WHERE trigger = 'cron'"
+    ).fetchone()
+    assert doubled == (0,)
+
+
+def two_schedulers(start_node: StartNode, **settings: str) -> tuple[NodeProcess, NodeProcess]:
+    """The leader, and a standby that is connected."""
+    first = start_node(server__roles="scheduler", **settings)
+    first.wait_for_log("leadership won")
+    second = start_node(server__roles="scheduler", **settings)
+    wait_for(lambda: len([pid for pid in children_of(second.pid) if "scheduler" in title(pid)]) == 1)
+    return first, second
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.proof)])
+def test_killed_leader_is_replaced_and_no_tick_is_lost_or_doubled(
+    start_node: StartNode, connection: Connection, kills: int
+) -> None:
+    nodes = two_schedulers(start_node)
+    submit(connection, "true", cron_expr="* * * * * *")
+    for _ in range(kills):
+        before = len(fired_seconds(connection))
+        wait_for(lambda: len(fired_seconds(connection)) > before)  # noqa: B023
+        row = connection.execute("SELECT worker_id FROM leader").fetchone()
+        assert row
+        leader = next(node for node in nodes if str(node.pid) in row[0])
+        os.kill(leader.child("scheduler"), signal.SIGKILL)
+    before = len(fired_seconds(connection))
+    wait_for(lambda: len(fired_seconds(connection)) > before + 1)
+    assert_each_second_once(connection)
+
+
+def test_frozen_leader_is_replaced_and_writes_nothing_after_it_wakes(
+    start_node: StartNode, connection: Connection
+) -> None:
+    """Its kernel answers for it: only the server's idle_session_timeout (6 s) ends its session, and its lock."""
+    first, second = two_schedulers(start_node, database__connect_timeout="1m")
+    submit(connection, "true", cron_expr="* * * * * *")
+    wait_for(lambda: fired_seconds(connection))
+    frozen = first.child("scheduler")
+    os.kill(frozen, signal.SIGSTOP)
+    second.wait_for_log("leadership won", timeout_seconds=30)
+    os.kill(frozen, signal.SIGCONT)
+    first.wait_for_log("scheduler has no database")
+    before = len(fired_seconds(connection))
+    wait_for(lambda: len(fired_seconds(connection)) > before + 1)
+    assert_each_second_once(connection)
+
+
+def test_leader_whose_backend_dies_over_and_over_fires_each_tick_once(
+    start_node: StartNode, connection: Connection
+) -> None:
+    two_schedulers(start_node)
+    submit(connection, "true", cron_expr="* * * * * *")
+    for _ in range(5):
+        before = len(fired_seconds(connection))
+        wait_for(lambda: len(fired_seconds(connection)) > before)  # noqa: B023
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:scheduler%'"
+        )
+    before = len(fired_seconds(connection))
+    wait_for(lambda: len(fired_seconds(connection)) > before)
+    assert_each_second_once(connection)
+
+
+@pytest.fixture
+def pooler(database_url: str) -> Iterator[str]:
+    """A real pgbouncer in transaction mode before the test's database; yields the URL through it."""
+    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("pgbouncer is not installed")
+        pytest.skip("pgbouncer is not installed")
+    facts = conninfo_to_dict(database_url)
+    folder = Path(tempfile.mkdtemp(prefix="forgeflow-pooler-"))
+    folder.chmod(0o777)
+    (folder / "users").write_text(f'"{facts["user"]}" "{facts["password"]}"\n')
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n* = host={facts['host']} port={facts['port']}\n[pgbouncer]\nlisten_addr =\n"
+        f"unix_socket_dir = {folder}\nlisten_port = 6432\nauth_type = scram-sha-256\nauth_file = {folder}/users\n"
+        "pool_mode = transaction\nignore_startup_parameters = options,extra_float_digits\n"
+    )
+    # It refuses to run as root, and the server's socket folder is its account's alone: be that one.
+    owner = Path(str(facts["host"])).stat()
+    is_root = os.geteuid() == 0
+    process = subprocess.Popen(
+        [program, "-q", str(folder / "pgbouncer.ini")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        user=owner.st_uid if is_root else None,
+        group=owner.st_gid if is_root else None,
+        extra_groups=[] if is_root else None,
+    )
+    try:
+        wait_for(lambda: (folder / ".s.PGSQL.6432").exists() or process.poll() is not None)
+        yield make_conninfo(database_url, host=str(folder), port=6432)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+def test_pooler_is_refused_with_a_sentence(pooler: str, start_node: StartNode, connection: Connection) -> None:
+    with psycopg.connect(pooler) as through:
+        assert through.execute("SELECT 1").fetchone() == (1,)
+    node = start_node(database__url=pooler)
+    assert node.wait() == 78
+    assert "transaction pooler" in node.log_text()
+    assert connection.execute("SELECT count(*) FROM workers").fetchone() == (0,)
+
+
+def test_standby_is_refused_with_a_sentence_until_it_is_promoted() -> None:
+    """A standby grants the leader's lock, too."""
+    state = Path(tempfile.mkdtemp(prefix="forgeflow-standby-"))
+    state.chmod(0o755)
+    server = start_server(state, settings=FAST)
+    config = config_for(server.url)
+    with connect(config, "test") as connection:
+        migrate(connection, config)
+    stop_server(server)
+    signal_file = server.data_dir / "standby.signal"
+    signal_file.touch()
+    if os.geteuid() == 0:
+        owner = server.data_dir.stat()
+        os.chown(signal_file, owner.st_uid, owner.st_gid)
+    server = start_server(state, settings=FAST)
+    try:
+        with nothing_left_behind(ignore={server.pid}):
+            node = NodeProcess(server.url)
+            try:
+                node.wait_for_log("the server is a standby")
+                assert "leadership won" not in node.log_text()
+                with psycopg.connect(server.url, autocommit=True) as direct:
+                    direct.execute("SELECT pg_promote()")
+                node.wait_for_log("leadership won", timeout_seconds=30)
+                with connect(config, "test") as connection:
+                    wait_for_status(connection, submit(connection, "true"), "succeeded")
+            finally:
+                node.stop()
+    finally:
+        stop_server(server)
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def test_stopped_leader_hands_over_at_once(start_node: StartNode, connection: Connection) -> None:
+    first, second = two_schedulers(start_node, scheduler__campaign_interval="1h")
+    wait_for(lambda: listens(connection), why="the standby listens")
+    stopped_at = time.monotonic()
+    assert first.stop() == 0
+    second.wait_for_log("leadership won")
+    assert time.monotonic() - stopped_at < 4.0  # promised: 1 s
+
+
+def listens(connection: Connection) -> bool:
+    """Whether both schedulers have asked for the lock: the standby waits after that, for an hour if nobody resigns."""
+    row = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:scheduler%'"
+        " AND state = 'idle' AND query NOT LIKE 'LISTEN%'"
+    ).fetchone()
+    return bool(row and row[0] >= 2)

@@ -1,0 +1,134 @@
+"""What the master decides from what its children say, without forking one."""
+
+from uuid import uuid4
+
+import pytest
+
+from forgeflow.config import load_config
+from forgeflow.domain.node import Node
+from forgeflow.master import loop
+from forgeflow.master.children import Child, End, Role
+from forgeflow.master.loop import Master
+from forgeflow.process.clock import boottime
+from forgeflow.process.link import Link
+
+
+class Scene:
+    """A master whose children are the other ends of links; nothing is killed, only noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        node = Node(uuid4(), "node", "host", 1, ("scheduler", "worker"), 4, "0")
+        self.master = Master(load_config(environ={}), node)
+        self.killed: list[int] = []
+        monkeypatch.setattr(loop, "kill_child", self.killed.append)
+        self.courier = self.add(Role.COURIER, 1)
+
+    def add(self, role: Role, number: int, **state: object) -> Link:
+        ours, theirs = Link.pair()
+        child = Child(9_000_000 + number, number, role, ours, boottime(), slot=number % 4, is_ready=True)
+        for name, value in state.items():
+            setattr(child, name, value)
+        self.master._children.by_pid[child.pid] = child
+        return theirs
+
+    def hear(self, number: int, kind: str, **data: object) -> None:
+        child = self.master._children.by_pid[9_000_000 + number]
+        self.master._hear(child, {"kind": kind, **data})
+
+    def child(self, number: int) -> Child:
+        return self.master._children.by_pid[9_000_000 + number]
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def kinds(link: Link) -> list[str]:
+    return [message["kind"] for message in link.receive()]
+
+
+def test_announcement_between_an_empty_claim_and_idle_is_not_lost(scene: Scene) -> None:
+    worker = scene.add(Role.WORKER, 2)
+    asked_at = boottime()
+    scene.hear(1, "NOTIFIED")
+    scene.hear(2, "IDLE", since=asked_at, budget=45.0)
+    assert kinds(worker) == ["WAKE"]
+    assert scene.child(2).idle_since is None
+
+
+def test_worker_that_asked_after_the_announcement_sleeps(scene: Scene) -> None:
+    worker = scene.add(Role.WORKER, 2)
+    scene.hear(1, "NOTIFIED")
+    scene.hear(2, "IDLE", since=boottime(), budget=45.0)
+    assert kinds(worker) == []
+
+
+def test_as_many_idle_workers_are_woken_as_there_are_due_runs(scene: Scene) -> None:
+    workers = [scene.add(Role.WORKER, number, idle_since=float(number)) for number in (2, 3, 4)]
+    scene.hear(1, "DUE", due=2, cancels=[])
+    assert [kinds(worker) for worker in workers] == [[], ["WAKE"], ["WAKE"]]
+
+
+def test_announcement_wakes_one_worker_at_once_and_asks_for_the_rest(scene: Scene) -> None:
+    workers = [scene.add(Role.WORKER, number, idle_since=float(number)) for number in (2, 3)]
+    scene.hear(1, "NOTIFIED")
+    scene.hear(1, "NOTIFIED")
+    assert sorted(kinds(worker) for worker in workers) == [["WAKE"], ["WAKE"]]
+    assert kinds(scene.courier) == ["PEEK"]
+
+
+def test_worker_whose_lease_was_not_renewed_is_killed_and_the_others_are_not(scene: Scene) -> None:
+    for number in (2, 3):
+        scene.add(Role.WORKER, number)
+    sent_at = boottime()
+    scene.hear(1, "BEATEN", asked=[2, 3], renewed=[3], sent_at=sent_at)
+    assert scene.killed == [9_000_002]
+    assert scene.child(2).end is End.DISPOSSESSED
+    assert scene.child(3).lease_end == sent_at + 30.0
+    assert scene.master._page.lease_end(3) == pytest.approx(sent_at + 30.0)
+
+
+def test_job_that_may_continue_keeps_its_worker_until_it_ends(scene: Scene) -> None:
+    scene.add(Role.WORKER, 2)
+    scene.hear(2, "START", run="r", attempt=1, on_lease_loss="continue", budget=300.0)
+    scene.hear(1, "BEATEN", asked=[2], renewed=[], sent_at=boottime())
+    assert scene.killed == []
+    scene.hear(2, "ENDED", budget=30.0)
+    scene.hear(1, "BEATEN", asked=[2], renewed=[], sent_at=boottime())
+    assert scene.killed == [9_000_002]
+
+
+def test_cancel_reaches_the_worker_that_has_the_run(scene: Scene) -> None:
+    worker, other = scene.add(Role.WORKER, 2), scene.add(Role.WORKER, 3)
+    scene.hear(
+        1, "DUE", due=0, cancels=[{"child": 2, "run": "r", "attempt": 4}, {"child": 77, "run": "s", "attempt": 1}]
+    )
+    assert worker.receive() == [{"kind": "CANCEL", "run": "r", "attempt": 4}]
+    assert other.receive() == []
+
+
+def test_dead_worker_is_not_told_to_the_database_before_its_tree_is_gone(scene: Scene) -> None:
+    scene.add(Role.WORKER, 2, run="r", is_executing=True)
+    child = scene.child(2)
+    del scene.master._children.by_pid[child.pid]
+    scene.master._note_death(child, -9)
+    scene.master._timers.beat_at = boottime() + 60
+    scene.master._order(has_strays=True)
+    assert kinds(scene.courier) == []
+    scene.master._order(has_strays=False)
+    assert scene.courier.receive()[0]["kind"] == "RECOVER"
+    scene.hear(1, "RECOVERED", child=2)
+    assert scene.master._children.unrecovered == {}
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "code", "age", "pauses"),
+    [(False, 3, 0.0, True), (True, 75, 0.0, True), (True, 75, 60.0, False), (True, -9, 0.0, False)],
+)
+def test_child_that_would_die_again_at_once_is_not_forked_at_once(
+    scene: Scene, is_ready: bool, code: int, age: float, pauses: bool
+) -> None:
+    scene.add(Role.WORKER, 2, is_ready=is_ready, forked_at=boottime() - age)
+    scene.master._note_death(scene.child(2), code)
+    assert (scene.master._backoff[Role.WORKER].not_before > boottime()) is pauses

@@ -1,0 +1,35 @@
+"""A worker's side of its link."""
+
+import socket
+import threading
+
+from forgeflow.domain.lease import Fence
+from forgeflow.process.link import Link
+from forgeflow.process.page import SharedPage
+from forgeflow.worker.orders import WorkerOrders
+
+
+def test_idle_is_said_again_until_it_is_heard() -> None:
+    """With a master that was frozen the link is full; an IDLE that got lost made a worker useless for good."""
+    master, ours = Link.pair()
+    while ours.send("STATE", state="turn", budget=1.0):
+        pass
+    orders = WorkerOrders(ours, SharedPage(1), 0, Fence(30.0, 5.0, 3.0))
+    session, _server = socket.socketpair()
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(orders.wait_until_woken(5.0, session.fileno())))
+    thread.start()
+    heard: list[str] = []
+    while "IDLE" not in heard:
+        heard += [message["kind"] for message in master.receive()]
+    master.send("WAKE")
+    thread.join(10)
+    assert answers == [True]
+
+
+def test_end_of_the_session_is_noticed_while_idle() -> None:
+    _master, ours = Link.pair()
+    orders = WorkerOrders(ours, SharedPage(1), 0, Fence(30.0, 5.0, 3.0))
+    session, server = socket.socketpair()
+    server.close()
+    assert orders.wait_until_woken(5.0, session.fileno()) is False
