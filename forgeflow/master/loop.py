@@ -69,7 +69,7 @@ class _Timers:
     drain_until: float = float("inf")
     kill_at: float = float("inf")
     leave_until: float = float("inf")
-    interrupted_at: float = float("-inf")
+    interrupted_at: float = float("inf")
 
 
 @dataclass(slots=True)
@@ -199,12 +199,11 @@ class Master:
                 case signal.SIGTERM:
                     self._enter(Phase.DRAINING)
                 case signal.SIGINT:
-                    again = boottime() - self._timers.interrupted_at >= _SECOND_INT_SECONDS
-                    if self._phase is Phase.DRAINING and again:
+                    # Two at once are one: a terminal and a service manager may both have sent it.
+                    if boottime() - self._timers.interrupted_at >= _SECOND_INT_SECONDS:
                         self._enter(Phase.STOPPING)
-                    elif self._phase is Phase.RUNNING:
-                        self._timers.interrupted_at = boottime()
-                        self._enter(Phase.DRAINING)
+                    self._timers.interrupted_at = min(self._timers.interrupted_at, boottime())
+                    self._enter(Phase.DRAINING)
                 case signal.SIGQUIT:
                     self._enter(Phase.STOPPING)
                 case signal.SIGUSR2:

@@ -11,7 +11,6 @@ import select
 import signal
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -39,10 +38,21 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+# The process, and its descriptor of the list of its children; kept open, so that a master that has run out of
+# descriptors can still clean up.
+_children_list: tuple[int, int] = (0, -1)
+
+
 def children() -> list[int]:
     """The ids of our children, zombies included.  The process must have one thread."""
+    global _children_list
     pid = os.getpid()
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    if _children_list[0] != pid:  # another one's, from before the fork, is closed
+        _children_list = (pid, os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC))
+    text = b""
+    while part := os.pread(_children_list[1], 65536, len(text)):
+        text += part
+    return [int(child) for child in text.split()]
 
 
 def signal_child(pid: int, number: int) -> bool:

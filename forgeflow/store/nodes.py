@@ -61,11 +61,6 @@ class RivalNode:
 
 
 @dataclass(frozen=True, slots=True)
-class _Deleted:
-    deleted: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _WorkerId:
     worker_id: str
 
@@ -110,10 +105,11 @@ def beat_node(
     return beat
 
 
-def delete_worker(connection: Connection, *, boot_id: UUID, child: int, only_expired: bool) -> bool:
-    """Whether there was such a row; waits for the worker's claim in flight.  First half of `runs.recover_worker`."""
+def delete_worker(connection: Connection, *, boot_id: UUID, child: int, only_expired: bool) -> str | None:
+    """Its worker_id, None without such a row; waits for its claim in flight.  First half of `runs.recover_worker`."""
     parameters = {"boot_id": boot_id, "child": child, "only_expired": only_expired}
-    return fetch_one(connection, "nodes/delete_worker", _Deleted, parameters) is not None
+    row = fetch_one(connection, "nodes/delete_worker", _WorkerId, parameters)
+    return row.worker_id if row else None
 
 
 def expired_workers(connection: Connection, *, max_rows: int) -> list[WorkerKey]:

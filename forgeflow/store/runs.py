@@ -206,6 +206,7 @@ def recover_runs(
     *,
     boot_id: UUID,
     child: int,
+    worker_id: str | None,
     begun_run: UUID | None,
     all_begun: bool,
     error: str,
@@ -218,6 +219,7 @@ def recover_runs(
     parameters = {
         "boot_id": boot_id,
         "child": child,
+        "worker_id": worker_id,
         "begun_run": begun_run,
         "all_begun": all_begun,
         "error": error,
@@ -383,13 +385,14 @@ def recover_worker(
     With `only_expired` a worker whose lease was renewed meanwhile keeps everything. May be repeated.
     """
     with transaction(connection):
-        deleted = delete_worker(connection, boot_id=owner.boot_id, child=owner.child, only_expired=only_expired)
-        if only_expired and not deleted:
+        worker_id = delete_worker(connection, boot_id=owner.boot_id, child=owner.child, only_expired=only_expired)
+        if only_expired and worker_id is None:
             return []
         return recover_runs(
             connection,
             boot_id=owner.boot_id,
             child=owner.child,
+            worker_id=worker_id,
             begun_run=begun_run,
             all_begun=all_begun,
             error=error,

@@ -64,7 +64,7 @@ def problem(status: int, kind: str, detail: str, **members: object) -> Response:
         **members,
         "request_id": g.get("request_id", ""),
     }
-    return Response(json.dumps(document), status, content_type="application/problem+json")
+    return Response(json.dumps(document) + "\n", status, content_type="application/problem+json")
 
 
 def _answer_forge_error(error: ForgeError) -> Response:

@@ -29,6 +29,7 @@ from forgeflow.worker.orders import WorkerOrders
 log = structlog.get_logger()
 
 _RECONNECT_SECONDS = (0.1, 2.0)
+_WHAT_BECAME = {"pending": "run put back", "dead": "run dead", "cancelled": "run cancelled"}
 
 
 @dataclass(slots=True)
@@ -155,7 +156,7 @@ def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
     for run_id in result.lost:
         log.warning("stale result dropped", run_id=str(run_id))
     for failed in result.failed:
-        log.info("run failed", run_id=str(failed.id), status=failed.status)
+        log.info(_WHAT_BECAME[failed.status], run_id=str(failed.id), retry_in_seconds=failed.retry_in_seconds)
         if failed.retry_in_seconds is not None:
             worker.link.send("RETRY_IN", seconds=failed.retry_in_seconds)
     worker.endings.clear()

@@ -1,5 +1,5 @@
 -- Take back every run of a worker that is proved dead; delete_worker goes before it in the same transaction.
--- in: boot_id uuid, child int, begun_run uuid or NULL (the run that was going on), all_begun bool (nobody knows),
+-- in: boot_id uuid, child int, worker_id text or NULL, begun_run uuid or NULL (the run that was going on), all_begun bool (nobody knows),
 -- in: error text, error_type text, charged bool (false: we killed the worker), retry_base float8, retry_cap float8
 -- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL
 -- locks: as fail_runs
@@ -30,8 +30,8 @@ owned AS MATERIALIZED (
                 ELSE interval '0' END AS delay
       FROM mine AS m),
 remembered AS (
-    INSERT INTO attempts (run_id, attempt, boot_id, child, started_at, charged, error, error_type)
-    SELECT id, attempt, boot_id, child, started_at, charged, %(error)s::text, %(error_type)s::text
+    INSERT INTO attempts (run_id, attempt, boot_id, child, worker_id, started_at, charged, error, error_type)
+    SELECT id, attempt, boot_id, child, %(worker_id)s::text, started_at, charged, %(error)s::text, %(error_type)s::text
       FROM owned WHERE status = 'pending' AND begun),
 retried AS (
     UPDATE queue AS q
@@ -46,10 +46,11 @@ removed AS (
 kept AS (
     INSERT INTO finished_runs
            (id, job_id, job_version, priority, scheduled_for, tick_at, trigger, is_catch_up, retry_of, max_attempts,
-            attempt, failures, interruptions, boot_id, child, started_at, cancel_requested_at,
+            attempt, failures, interruptions, boot_id, child, worker_id, started_at, cancel_requested_at,
             status, error, error_type)
     SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
-           d.retry_of, d.max_attempts, d.attempt, o.failures_now, d.interruptions, d.boot_id, d.child, d.started_at,
+           d.retry_of, d.max_attempts, d.attempt, o.failures_now, d.interruptions, d.boot_id, d.child,
+           %(worker_id)s::text, d.started_at,
            d.cancel_requested_at, o.status, %(error)s::text, %(error_type)s::text
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
 SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds

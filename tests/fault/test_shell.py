@@ -134,7 +134,8 @@ def test_command_starts_from_a_clean_slate(execute: Execute) -> None:
     run = execute("cat; ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigBlk|SigIgn' /proc/self/status; env | cut -d= -f1")
     first, *rest = run.output_head.splitlines()
     assert first.startswith("0 1 2 3 SigBlk:\t0000000000000000")  # 3 is ls reading the folder
-    assert rest[0] == "SigIgn:\t0000000000000000"
+    # make hands 32 and 33 down ignored; they are the C library's own, and no program can change them.
+    assert int(rest[0].split()[1], 16) & ~(0b11 << 31) == 0
     names = {name for name in rest[1:] if not name.startswith("FORGEFLOW_")}
     assert names <= {"PATH", "HOME", "LANG", "TZ", "PWD", "OLDPWD", "SHLVL", "_"}
     assert "DATABASE" not in run.output_head

@@ -107,14 +107,15 @@ def processes_marked(marker: str) -> list[int]:
 
 @contextmanager
 def nothing_left_behind(*, ignore: Collection[int] = ()) -> Iterator[None]:
-    """Fail when a child, ours or inherited, outlives the block; end it then."""
+    """Fail when a child, ours or inherited, outlives the block; end it then.  `ignore` is looked at in the end."""
     become_subreaper()
-    before = set(children()) | set(ignore)
+    before = set(children())
     yield
-    for pid in set(children()) - before:
+    known = before | set(ignore)
+    for pid in set(children()) - known:
         os.waitpid(pid, os.WNOHANG)  # the dead that we inherited are no trouble
-    left = {pid: title(pid) for pid in set(children()) - before}
-    Strays().kill_until_none(before)
+    left = {pid: title(pid) for pid in set(children()) - known}
+    Strays().kill_until_none(known)
     assert not left, f"processes left behind: {left}"
 
 

@@ -48,7 +48,8 @@ def test_only_the_run_that_was_going_on_is_charged(connection: Connection) -> No
     recovered = recover(connection, owner, begun_run=going_on.id)
     assert {run.status for run in recovered} == {"pending"}
     assert (look(connection, going_on.id).failures, look(connection, going_on.id).attempt) == (1, 1)
-    assert [attempt.error_type for attempt in runs.list_attempts(connection, run_id=going_on.id)] == ["crashed"]
+    (attempt,) = runs.list_attempts(connection, run_id=going_on.id)
+    assert (attempt.error_type, attempt.worker_id) == ("crashed", "node-1")
     for run in waiting:
         assert (look(connection, run.id).failures, look(connection, run.id).attempt) == (0, 1)
         assert runs.list_attempts(connection, run_id=run.id) == []

@@ -1,0 +1,191 @@
+"""PostgreSQL may stop, restart, be full or be cut off at any time."""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from forgeflow.embedded import EmbeddedServer, start_server, stop_server
+from forgeflow.service.jobs import trigger_job
+from forgeflow.store import runs
+from forgeflow.store.connection import Connection, connect
+from forgeflow.store.schema import migrate
+from tests.support.databases import config_for
+from tests.support.processes import NodeProcess, children_of, nodes, nothing_left_behind, run_count
+from tests.support.waiting import wait_for
+from tests.support.wire import Mode, Wire
+from tests.support.work import only_run, submit, wait_for_status
+
+StartNode = Callable[..., NodeProcess]
+
+
+class OwnServer:
+    """A durable server of the test's own, which it may stop."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self.pids: set[int] = set()
+        self.server = self._start()
+        config = config_for(self.server.url)
+        with connect(config, "test") as connection:
+            migrate(connection, config)
+
+    def _start(self) -> EmbeddedServer:
+        server = start_server(self._state, max_connections=30)
+        self.pids.add(server.pid)
+        return server
+
+    def connect(self) -> Connection:
+        return connect(config_for(self.server.url), "test")
+
+    def restart(self, number: int) -> None:
+        """End it with that signal, and start it again; the URL stays the same."""
+        os.kill(self.server.pid, number)
+        stop_server(self.server)
+        self.server = self._start()
+
+
+@pytest.fixture
+def own() -> Iterator[OwnServer]:
+    state = Path(tempfile.mkdtemp(prefix="forgeflow-own-"))
+    state.chmod(0o755)
+    server = OwnServer(state)
+    try:
+        yield server
+    finally:
+        stop_server(server.server)
+        shutil.rmtree(state, ignore_errors=True)
+
+
+@pytest.fixture
+def start_on(own: OwnServer) -> Iterator[Callable[..., NodeProcess]]:
+    with nothing_left_behind(ignore=own.pids), nodes() as start:
+        yield lambda **settings: start(own.server.url, **settings)
+
+
+def events(node: NodeProcess) -> list[tuple[str, str]]:
+    told = (json.loads(line) for line in node.log_text().splitlines() if line.startswith("{"))
+    return [(entry.get("role", "master"), entry["event"]) for entry in told]
+
+
+def test_database_stopped_for_long_leaves_the_master_answering(
+    own: OwnServer, start_on: StartNode, tmp_path: Path
+) -> None:
+    """Every process of the server is frozen: connections hang, and only our own deadlines end the waits."""
+    node = start_on()
+    node.wait_for_log("node ready")
+    frozen = [own.server.pid, *children_of(own.server.pid)]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        node.wait_for_log("courier has no database")
+        victim = node.child("courier")
+        os.kill(victim, signal.SIGKILL)
+        asked_at = time.monotonic()
+        wait_for(lambda: victim not in children_of(node.pid), why="the master reaps")
+        node.signal(signal.SIGTERM)
+        node.wait_for_log('"phase": "draining"')
+        assert time.monotonic() - asked_at < 4.0  # promised: 1 s
+        assert node.wait() == 0
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_restart_of_the_database_loses_no_run_and_costs_one_line_per_change(
+    own: OwnServer, start_on: StartNode
+) -> None:
+    node = start_on()
+    node.wait_for_log("leadership won")
+    with own.connect() as connection:
+        job_id = submit(connection, "true", paused=True)
+        for _ in range(50):
+            trigger_job(connection, job_id)
+    own.restart(signal.SIGINT)
+    node.wait_for_log("courier has the database again")
+    node.wait_for_log("scheduler has the database again")
+    with own.connect() as connection:
+        wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": 50})
+        wait_for_status(connection, submit(connection, "true"), "succeeded")
+    told = events(node)
+    for role in ("courier", "scheduler"):
+        assert told.count((role, f"{role} has no database")) == 1
+        assert told.count((role, f"{role} has the database again")) == 1
+
+
+@pytest.mark.parametrize("rounds", [8, pytest.param(300, marks=pytest.mark.proof)])
+def test_sessions_ended_at_random_lose_no_run(start_node: StartNode, connection: Connection, rounds: int) -> None:
+    node = start_node(worker__concurrency="3")
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "sleep 0.0$(($$ % 10))", paused=True, max_attempts=50)
+    total = rounds * 10
+    for _ in range(total):
+        trigger_job(connection, job_id)
+    for _ in range(rounds):
+        done = run_count(runs.count_runs(connection)).get("succeeded", 0)
+        wait_for(lambda: run_count(runs.count_runs(connection)).get("succeeded", 0) > done or done == total)  # noqa: B023
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:%'"
+            " AND pid <> pg_backend_pid() AND application_name <> 'forgeflow:test' ORDER BY random() LIMIT 2"
+        )
+    wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": total}, timeout_seconds=120)
+    row = connection.execute("SELECT max(failures) FROM finished_runs").fetchone()
+    assert row == (0,), "a lost session is no failure of the job"
+
+
+def take_all_slots(url: str, hoard: ExitStack) -> None:
+    for _ in range(100):
+        hoard.enter_context(psycopg.connect(url))
+
+
+def test_exhausted_connections_do_not_stop_the_beat(own: OwnServer, start_on: StartNode) -> None:
+    """A node that is connected keeps its sessions, and with them its leases; others wait."""
+    node = start_on()
+    node.wait_for_log("leadership won")
+    with own.connect() as connection, ExitStack() as hoard:
+        wait_for(lambda: connection.execute("SELECT count(*) FROM workers").fetchone() == (2,))
+        job_id = submit(connection, "sleep 3; echo unharmed")
+        wait_for_status(connection, job_id, "running")
+        with pytest.raises(psycopg.OperationalError, match=r"slots|too many"):
+            take_all_slots(own.server.url, hoard)
+        run = wait_for_status(connection, job_id, "succeeded")
+        assert (run.output_head, run.attempt) == ("unharmed\n", 1)
+        assert node.process.poll() is None
+
+
+def test_cut_wire_is_noticed_and_healed(wire: Wire, start_node: StartNode, connection: Connection) -> None:
+    """Black holes, not closed connections: nothing tells the node but its own deadlines."""
+    node = start_node(database__url=wire.url, database__connect_timeout="1s")
+    node.wait_for_log("leadership won")
+    for number in range(2):
+        with wire.broken(Mode.HOLE):
+            node.wait_for_log("courier has no database", count=number + 1)
+        wait_for_status(connection, submit(connection, "true"), "succeeded")
+
+
+@pytest.fixture
+def wire(database_url: str) -> Iterator[Wire]:
+    with Wire(database_url) as opened:
+        yield opened
+
+
+def test_slow_lock_on_the_queue_at_the_stop_charges_nobody(start_node: StartNode, connection: Connection) -> None:
+    """The worker cannot report in time that we interrupted its run; that is no failure of the job either."""
+    node = start_node()
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "sleep 60", max_attempts=1)
+    wait_for_status(connection, job_id, "running")
+    with connection.transaction():
+        connection.execute("LOCK TABLE queue IN ACCESS EXCLUSIVE MODE")
+        node.signal(signal.SIGQUIT)
+        node.wait_for_log("worker lost its connection")
+    assert node.wait() == 0
+    assert (only_run(connection, job_id).status, only_run(connection, job_id).failures) == ("pending", 0)
