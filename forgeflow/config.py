@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Self
 import durationpy
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from forgeflow.domain.run import RUN_VARIABLES
 from forgeflow.errors import ConfigError
 
 SEARCH_PATH = (Path("conf/forgeflow.ini"), Path("/etc/forgeflow/forgeflow.ini"))
@@ -361,16 +362,36 @@ def variable_names() -> dict[str, str]:
     return generic | SHORT_NAMES
 
 
-def _read_environment(environ: Mapping[str, str]) -> dict[str, _Setting]:
-    """The settings in the environment; `<NAME>_FILE` names a file that holds the value."""
+# Variables of ours that are no settings: where those are, what a job is told, and what the tests use.
+_OTHER_VARIABLES = {"FORGEFLOW_CONFIG", "FORGEFLOW_DATA_DIR", *RUN_VARIABLES}
+
+
+def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, _Setting]:
+    """The settings in the environment; `<NAME>_FILE` names a file that holds the value.
+
+    Names that are not known, and settings that are given twice and differ, are added to `problems`.
+    """
+    known = variable_names()
+    problems += _unknown_variables(environ, set(known))
     found: dict[str, _Setting] = {}
-    for name, dotted in variable_names().items():
-        if name in environ:
-            found[dotted] = _Setting(environ[name], name)
-        elif file := environ.get(f"{name}_FILE"):
+    for name, dotted in known.items():
+        given = [_Setting(environ[name], name)] if name in environ else []
+        if file := environ.get(f"{name}_FILE"):
             text = _read_text(Path(file), f"{name}_FILE:")
-            found[dotted] = _Setting(text.strip(), f"{name}_FILE")
+            given.append(_Setting(text.strip(), f"{name}_FILE"))
+        for setting in given:
+            before = found.setdefault(dotted, setting)
+            if before.text != setting.text:
+                problems.append(f"{dotted}: {before.origin} and {setting.origin} differ; set one of them")
     return found
+
+
+def _unknown_variables(environ: Mapping[str, str], known: set[str]) -> Iterator[str]:
+    """A misspelled variable would change nothing, and nobody would know why."""
+    for name in sorted(environ):
+        is_ours = name.startswith("FORGEFLOW_") and not name.startswith("FORGEFLOW_TEST_")
+        if is_ours and name not in _OTHER_VARIABLES and name.removesuffix("_FILE") not in known:
+            yield f"unknown variable {name}; {_nearest(name, sorted(known))}"
 
 
 def _expected(problem: Mapping[str, Any]) -> str:
@@ -430,7 +451,7 @@ def load_config(
     problems: list[str] = []
     path = find_file(explicit, environ)
     settings = _read_file(path, problems) if path else {}
-    settings |= _read_environment(environ)
+    settings |= _read_environment(environ, problems)
     settings |= {name: _Setting(text, "option") for name, text in (overrides or {}).items()}
     config = _validated(settings, problems)
     if problems:

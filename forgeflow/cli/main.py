@@ -22,7 +22,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 def cli() -> None:
     """Cron and background jobs for more than one machine, on PostgreSQL.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 not found or a node that cannot boot, 4 conflict or schema mismatch,
+    Exit codes: 0 done, 1 failed, 2 usage, 3 a node that cannot boot, 4 conflict or schema mismatch,
     69 database unreachable, 75 address or folder in use, 78 configuration invalid, 130 interrupted.
     """
 

@@ -4,6 +4,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
+# What tells a job which run it is; a ForgeFlow that a job starts must not take these for settings.
+RUN_VARIABLES = (
+    "FORGEFLOW_RUN_ID",
+    "FORGEFLOW_ATTEMPT",
+    "FORGEFLOW_JOB_ID",
+    "FORGEFLOW_JOB_NAME",
+    "FORGEFLOW_SCHEDULED_FOR",
+    "FORGEFLOW_TIMEZONE",
+    "FORGEFLOW_IS_CATCH_UP",
+)
+
 
 class RunStatus(StrEnum):
     """Stored (or, for pending and running, derived from the owner) and shown; the last three are final."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from forgeflow.domain.run import Ending
+from forgeflow.domain.run import RUN_VARIABLES, Ending
 from forgeflow.store.runs import ClaimedRun
 
 
@@ -33,12 +33,13 @@ class Executor(Protocol):
 
 def run_environment(run: ClaimedRun) -> Mapping[str, str]:
     """What tells a job which run it is, so that it can be idempotent.  Source: README "What a job is told"."""
-    return {
-        "FORGEFLOW_RUN_ID": str(run.id),
-        "FORGEFLOW_ATTEMPT": str(run.attempt),
-        "FORGEFLOW_JOB_ID": str(run.job_id),
-        "FORGEFLOW_JOB_NAME": run.job_name,
-        "FORGEFLOW_SCHEDULED_FOR": run.scheduled_for.isoformat().replace("+00:00", "Z"),
-        "FORGEFLOW_TIMEZONE": run.timezone,
-        "FORGEFLOW_IS_CATCH_UP": "true" if run.is_catch_up else "false",
-    }
+    values = (
+        str(run.id),
+        str(run.attempt),
+        str(run.job_id),
+        run.job_name,
+        run.scheduled_for.isoformat().replace("+00:00", "Z"),
+        run.timezone,
+        "true" if run.is_catch_up else "false",
+    )
+    return dict(zip(RUN_VARIABLES, values, strict=True))

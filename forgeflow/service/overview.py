@@ -26,6 +26,8 @@ class Counts:
 class Overview:
     counts: Counts
     nodes: list[NodeRow]
+    running: list[RunRow]
+    dead: list[RunRow]
     last_runs: list[RunRow]
     next_ticks: list[NextTick]
 
@@ -45,6 +47,8 @@ def look_over(connection: Connection, *, max_rows: int) -> Overview:
     return Overview(
         count_everything(connection),
         nodes.list_nodes(connection),
+        runs.list_runs(connection, job_id=None, status=RunStatus.RUNNING, before=None, max_rows=max_rows),
+        runs.list_runs(connection, job_id=None, status=RunStatus.DEAD, before=None, max_rows=max_rows),
         runs.list_runs(connection, job_id=None, status=None, before=None, max_rows=max_rows),
         jobs.next_ticks(connection, max_rows=max_rows),
     )

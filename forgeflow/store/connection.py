@@ -12,15 +12,13 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import TupleRow
+from psycopg.rows import Row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from forgeflow.config import Config
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 
 T = TypeVar("T")
-Connection = psycopg.Connection[Any]
-Pool = ConnectionPool[Connection]
 
 # What a dead peer costs at most: an idle socket 5 + 3 * 2 s, unacknowledged data 5 s.
 _KEEPALIVES = {
@@ -31,13 +29,14 @@ _KEEPALIVES = {
 }
 
 
-class DeadlineConnection(psycopg.Connection[TupleRow]):
+class DeadlineConnection(psycopg.Connection[Row]):
     """Gives up a wait after `deadline_seconds`, and closes itself then: what became of the statement is unknown.
 
     `wait` is psycopg's own hook and its `timeout` new in 3.3; setup.cfg pins the minor version for it.
     """
 
     deadline_seconds: float = 30.0
+    schema_seen_at: float = float("-inf")  # on the monotonic clock; kept here, for it goes with the connection
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         if timeout is not None:
@@ -47,6 +46,10 @@ class DeadlineConnection(psycopg.Connection[TupleRow]):
         except pg._WaitTimeout as error:
             self.pgconn.finish()
             raise psycopg.OperationalError(f"no answer from the database within {self.deadline_seconds:g} s") from error
+
+
+Connection = DeadlineConnection[Any]
+Pool = ConnectionPool[Connection]
 
 
 def _parameters(config: Config, role: str, statement_seconds: float) -> dict[str, Any]:

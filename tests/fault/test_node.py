@@ -200,9 +200,10 @@ def test_killed_master_takes_everything_with_it_and_another_node_takes_over(
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     run = wait_for_status(connection, job_id, "succeeded")
-    assert (run.attempt, run.failures) == (2, 1)
+    assert run.attempt == 2
     (attempt,) = runs.list_attempts(connection, run_id=run.id)
-    assert attempt.error_type == "lost"
+    # Interrupted: the worker saw the end of its link, and ended and reported its job, before it was killed itself.
+    assert (attempt.error_type, run.failures) in (("lost", 1), ("interrupted", 0))
     wait_for(lambda: len(nodes.list_nodes(connection)) == 1, why="the dead node is forgotten")
 
 

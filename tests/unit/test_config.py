@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forgeflow.config import SHORT_NAMES, Config, known_keys, load_config, variable_names
+from forgeflow.domain.run import RUN_VARIABLES
 from forgeflow.errors import ConfigError
 
 SHIPPED = Path(__file__).parents[2] / "conf" / "forgeflow.ini"
@@ -149,17 +150,10 @@ def test_option_beats_environment_beats_file_beats_default(tmp_path: Path) -> No
     assert (worker.concurrency, worker.id, worker.kill_grace, worker.poll_interval) == (5, "from-environment", 3, 1)
 
 
-def test_short_name_beats_the_long_one() -> None:
-    assert load(FORGEFLOW_WORKER_CONCURRENCY="3", FORGEFLOW_CONCURRENCY="4").worker.concurrency == 4
-    assert load(FORGEFLOW_CONCURRENCY="4", FORGEFLOW_WORKER_CONCURRENCY="3").worker.concurrency == 4
-
-
 def test_variable_may_name_a_file_with_the_value(tmp_path: Path) -> None:
     secret = tmp_path / "url"
     secret.write_text(f"postgresql://me:{SECRET}@db/forge\n")
     assert load(FORGEFLOW_DATABASE_URL_FILE=str(secret)).database.url == f"postgresql://me:{SECRET}@db/forge"
-    both = load(FORGEFLOW_DATABASE_URL_FILE=str(secret), FORGEFLOW_DATABASE_URL="postgresql:///direct")
-    assert both.database.url == "postgresql:///direct"
 
 
 def test_file_of_a_variable_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -435,3 +429,44 @@ def test_worker_id_is_the_given_one_or_host_and_pid() -> None:
 def test_configuration_never_changes() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Config().worker.concurrency = 3
+
+
+def test_unknown_variable_names_the_nearest() -> None:
+    """A misspelled one would change nothing, and nobody would know why."""
+    with pytest.raises(
+        ConfigError, match=r"unknown variable FORGEFLOW_CONCURENCY; did you mean FORGEFLOW_CONCURRENCY\?"
+    ):
+        load_config(environ={"FORGEFLOW_CONCURENCY": "4"})
+
+
+def test_setting_that_is_given_twice_and_differs_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("postgresql://b/x")
+    twice = [
+        {"FORGEFLOW_CONCURRENCY": "4", "FORGEFLOW_WORKER_CONCURRENCY": "5"},
+        {"FORGEFLOW_DATABASE_URL": "postgresql://a/x", "FORGEFLOW_DATABASE_URL_FILE": str(file)},
+    ]
+    for environ in twice:
+        with pytest.raises(ConfigError, match=r"(worker\.concurrency|database\.url): .* and .* differ"):
+            load_config(environ=environ)
+    assert (
+        load_config(environ={"FORGEFLOW_CONCURRENCY": "4", "FORGEFLOW_WORKER_CONCURRENCY": "4"}).worker.concurrency == 4
+    )
+
+
+def test_what_a_job_is_told_is_no_setting() -> None:
+    """A job may start a ForgeFlow of its own."""
+    assert load_config(environ=dict.fromkeys(RUN_VARIABLES, "x") | {"FORGEFLOW_DATA_DIR": "/x"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"worker.fence_margin": "20s"}, "worker.fence_margin is 20s; expected less than 20s"),
+        ({"worker.fence_grace": "5s"}, "worker.fence_grace is 5s; expected less than worker.fence_margin, which is 5s"),
+    ],
+)
+def test_fence_that_does_not_fit_into_the_lease_is_refused(settings: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(environ={}, overrides=settings)
+    assert told in str(refused.value)

@@ -93,8 +93,10 @@ def test_what_users_wrote_stays_text(web: WebServer, rows: psycopg.Connection[An
     end_run(rows, run, "dead", worker_id=text, error=text)
     web.submit(name=text, cron_expr="0 0 1 1 *")
     page = Outline(web.get("/").text)
-    assert [cell.strip() for cell in page.texts].count(text) == 5  # job, node and reason; tick; node
+    assert [cell.strip() for cell in page.texts].count(text) == 8  # job, node and reason, twice; tick; node
     assert {tag for tag, _ in page.tags} - {tag for tag, _ in plain} <= {
+        "section",
+        "h2",
         "table",
         "thead",
         "tbody",
@@ -107,7 +109,9 @@ def test_what_users_wrote_stays_text(web: WebServer, rows: psycopg.Connection[An
     }
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
     assert {link["href"] for link in page.all("a")} <= {"#main", "/", "?reload=off"} | {
-        link["href"] for link in page.all("a") if re.fullmatch(r"/api/(jobs|runs)/[0-9a-f-]{36}", str(link["href"]))
+        link["href"]
+        for link in page.all("a")
+        if re.fullmatch(r"/api/(jobs|runs)/[0-9a-f-]{36}|/api/runs\?status=[a-z]+", str(link["href"]))
     }
 
 

@@ -139,6 +139,22 @@ def test_database_that_is_not_migrated_is_told(server_url: str) -> None:
         drop_database(server_url, url)
 
 
+def test_newer_schema_is_not_written_to(server_url: str, template: str) -> None:
+    url = make_database(server_url, template=template)
+    try:
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute(
+                "INSERT INTO forgeflow.schema_migrations (version, name, checksum) VALUES (9999, 'of_tomorrow', 'x')"
+            )
+            with web_server(url) as server:
+                answer = server.post("/api/jobs", HELLO)
+                assert answer.status == 503
+                assert "an older one never writes to a newer schema" in answer.json()["detail"]
+                assert admin.execute("SELECT count(*) FROM forgeflow.jobs").fetchone() == (0,)
+    finally:
+        drop_database(server_url, url)
+
+
 def test_database_that_was_lost_and_comes_back_is_used_again(server_url: str, template: str) -> None:
     url = make_database(server_url, template=template)
     name = str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
