@@ -2,10 +2,13 @@
 PYTHON ?= python3
 PORT ?= 8080
 STATE ?=
+SEED ?= 1
+RUNS ?= 400
+FAULTS ?= 25
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres proof figures check format clean
+.PHONY: help run test test-postgres storm proof figures check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -21,6 +24,10 @@ figures: .venv/test ## measure what this version costs on this machine
 
 test-postgres: .venv/test ## run the store tests on the PostgreSQL in BINARIES=/usr/lib/postgresql/15/bin
 	FORGEFLOW_TEST_BINARIES=$(BINARIES) $(BIN)/python -m pytest tests/integration/store $(ARGS)
+
+storm: .venv/test ## three nodes under random faults, then every promise checked: SEED=1 RUNS=400 FAULTS=25
+	FORGEFLOW_TEST_SEED=$(SEED) FORGEFLOW_TEST_RUNS=$(RUNS) FORGEFLOW_TEST_FAULTS=$(FAULTS) \
+	  $(BIN)/python -m pytest tests/fault/test_storm.py -k keeps_every_promise $(ARGS)
 
 proof: .venv/test ## run the long forms of the tests
 	$(BIN)/python -m pytest -m proof $(ARGS)
