@@ -97,7 +97,9 @@ class Storm:
         jobs = []
         for name, command in work.items():
             script = f"sh -c '{line}' start; {command}; code=$?; sh -c '{line}' end; exit $code"
-            jobs.append(submit(self.connection, script, name=name, paused=True, max_attempts=100))
+            # A run of a frozen worker whose master lives ends by its timeout, and not before.
+            fields = {"name": name, "paused": True, "max_attempts": 100, "timeout_seconds": 5}
+            jobs.append(submit(self.connection, script, **fields))
         submit(self.connection, "true", name="cron", cron_expr="* * * * * *")
         return jobs
 

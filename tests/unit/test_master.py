@@ -1,5 +1,6 @@
 """What the master decides from what its children say, without forking one."""
 
+import errno
 from uuid import uuid4
 
 import pytest
@@ -10,6 +11,7 @@ from forgeflow.master import loop
 from forgeflow.master.children import Child, End, Role
 from forgeflow.master.loop import Master
 from forgeflow.process.clock import boottime
+from forgeflow.process.fork import open_descriptors
 from forgeflow.process.link import Link
 
 
@@ -132,3 +134,17 @@ def test_child_that_would_die_again_at_once_is_not_forked_at_once(
     scene.add(Role.WORKER, 2, is_ready=is_ready, forked_at=boottime() - age)
     scene.master._note_death(scene.child(2), code)
     assert (scene.master._backoff[Role.WORKER].not_before > boottime()) is pauses
+
+
+def test_fork_that_fails_is_tried_again_later(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system has no process to give: no child in the table, no link left open, a pause, and again."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(loop, "fork_child", refuse)
+    before = open_descriptors()
+    scene.master._fork(Role.WORKER)
+    assert scene.master._children.of(Role.WORKER) == []
+    assert scene.master._backoff[Role.WORKER].not_before > boottime()
+    assert open_descriptors() == before
