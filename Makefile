@@ -8,7 +8,7 @@ FAULTS ?= 25
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres storm proof figures check format clean
+.PHONY: help run test test-postgres storm proof figures takeover check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -21,6 +21,9 @@ test: .venv/test ## install, then run all tests on an embedded PostgreSQL
 
 figures: .venv/test ## measure what this version costs on this machine
 	$(BIN)/python -m bench.figures
+
+takeover: .venv/test ## measure how soon the work of what was killed goes on elsewhere
+	$(BIN)/python -m bench.takeover
 
 test-postgres: .venv/test ## run the store tests on the PostgreSQL in BINARIES=/usr/lib/postgresql/15/bin
 	FORGEFLOW_TEST_BINARIES=$(BINARIES) $(BIN)/python -m pytest tests/integration/store $(ARGS)

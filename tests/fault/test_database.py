@@ -168,6 +168,7 @@ def test_cut_wire_is_noticed_and_healed(wire: Wire, start_node: StartNode, conne
     for number in range(2):
         with wire.broken(Mode.HOLE):
             node.wait_for_log("courier has no database", count=number + 1)
+        node.wait_for_log("courier has the database again", count=number + 1)
         wait_for_status(connection, submit(connection, "true"), "succeeded")
 
 
