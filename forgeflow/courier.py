@@ -18,6 +18,7 @@ from psycopg import Notify
 
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
+from forgeflow.domain.run import Verdict
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED
@@ -25,7 +26,7 @@ from forgeflow.process.link import Link, Message
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
 from forgeflow.store.listener import listen, prove_listening, take_notifications
-from forgeflow.store.runs import FailedRun, Owner
+from forgeflow.store.runs import Owner
 from forgeflow.store.session import open_session
 
 log = structlog.get_logger()
@@ -33,6 +34,12 @@ log = structlog.get_logger()
 _ECHO_SECONDS = 30.0
 _RECONNECT_SECONDS = (0.1, 2.0)
 _MAX_EXPIRED = 50
+_LEASE_PASSED = Verdict(
+    "lost", "the lease of its worker passed: the node died or lost the database", charged=True, all_begun=True
+)
+_STARTED_AGAIN = Verdict(
+    "lost", "its node died; it was started again under the same name", charged=True, all_begun=True
+)
 # A share of the heartbeat interval that a busy machine may add to a budget.
 _SLACK = 0.5
 
@@ -148,16 +155,7 @@ class Courier:
 
     def _take_over(self, connection: Connection, boot_id: UUID) -> None:
         for worker in nodes.node_workers(connection, boot_id=boot_id):
-            self._recover(
-                connection,
-                Owner(boot_id, worker.child),
-                only_expired=False,
-                begun_run=None,
-                all_begun=True,
-                charged=True,
-                error="its node died; it was started again under the same name",
-                error_type="lost",
-            )
+            self._recover(connection, Owner(boot_id, worker.child), _STARTED_AGAIN)
         nodes.delete_node(connection, boot_id=boot_id)
         log.warning("old node of this name taken over", boot_id=str(boot_id))
 
@@ -229,45 +227,23 @@ class Courier:
 
     def _recover_own(self, connection: Connection, message: Message) -> None:
         """Hand back what a dead worker of this node owned; the master has seen its whole tree end."""
-        self._recover(
-            connection,
-            Owner(self._node.boot_id, message["child"]),
-            only_expired=False,
-            begun_run=UUID(message["run"]) if message["run"] else None,
-            all_begun=False,
+        verdict = Verdict(
+            message["error_type"],
+            message["error"],
             charged=message["charged"],
-            error=message["error"],
-            error_type=message["error_type"],
+            begun_run=UUID(message["run"]) if message["run"] else None,
         )
+        self._recover(connection, Owner(self._node.boot_id, message["child"]), verdict)
         self._link.send("RECOVERED", child=message["child"])
 
-    def _recover(
-        self,
-        connection: Connection,
-        owner: Owner,
-        *,
-        only_expired: bool,
-        begun_run: UUID | None,
-        all_begun: bool,
-        charged: bool,
-        error: str,
-        error_type: str,
-    ) -> None:
+    def _recover(self, connection: Connection, owner: Owner, verdict: Verdict, *, only_expired: bool = False) -> None:
         retry = self._config.retry
         recovered = runs.recover_worker(
-            connection,
-            owner,
-            only_expired=only_expired,
-            begun_run=begun_run,
-            all_begun=all_begun,
-            error=error,
-            error_type=error_type,
-            charged=charged,
-            retry_base=retry.base,
-            retry_cap=retry.cap,
+            connection, owner, verdict, only_expired=only_expired, retry_base=retry.base, retry_cap=retry.cap
         )
+        for run in recovered:
+            log.warning("run recovered", run_id=str(run.id), status=run.status, child=owner.child, reason=verdict.error)
         if recovered:
-            _log_recovered(owner, recovered, error)
             runs.announce_due(connection)
 
     def _keep_time(self, connection: Connection) -> None:
@@ -287,16 +263,7 @@ class Courier:
     def _recover_expired(self, connection: Connection) -> None:
         """Take back the runs of workers whose lease has passed: their nodes are gone or cut off."""
         for expired in nodes.expired_workers(connection, max_rows=_MAX_EXPIRED):
-            self._recover(
-                connection,
-                Owner(expired.boot_id, expired.child),
-                only_expired=True,
-                begun_run=None,
-                all_begun=True,
-                charged=True,
-                error="the lease of its worker passed: the node died or lost the database",
-                error_type="lost",
-            )
+            self._recover(connection, Owner(expired.boot_id, expired.child), _LEASE_PASSED, only_expired=True)
         for worker_id in nodes.delete_stale_nodes(connection):
             log.warning("node gone", worker_id=worker_id)
 
@@ -307,11 +274,6 @@ def _is_master(pid: int) -> bool:
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"forgeflow: master")
     except OSError:
         return False
-
-
-def _log_recovered(owner: Owner, recovered: list[FailedRun], error: str) -> None:
-    for run in recovered:
-        log.warning("run recovered", run_id=str(run.id), status=run.status, child=owner.child, reason=error)
 
 
 def main(link: Link, config: Config, node: Node) -> int:

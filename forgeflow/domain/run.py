@@ -62,3 +62,18 @@ class Ending:
     failure: Failure | None = None
     exit_code: int | None = None
     output: Output = field(default_factory=Output)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a worker is dead, and what that means for the runs that it owned.
+
+    Those that it had begun, `begun_run` or, where nobody can know, all of them, end an attempt with this error; they
+    are `charged` for it or not. The others are handed back untouched.
+    """
+
+    error_type: str
+    error: str
+    charged: bool
+    begun_run: UUID | None = None
+    all_begun: bool = False

@@ -3,10 +3,13 @@
 import structlog
 
 from forgeflow.config import Config
+from forgeflow.domain.run import Verdict
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
 
 log = structlog.get_logger()
+
+_UNREGISTERED = Verdict("lost", "its worker is not registered", charged=True, all_begun=True)
 
 
 def sweep_orphans(connection: Connection, config: Config) -> int:
@@ -19,12 +22,8 @@ def sweep_orphans(connection: Connection, config: Config) -> int:
         handed_back = runs.recover_worker(
             connection,
             owner,
+            _UNREGISTERED,
             only_expired=False,
-            begun_run=None,
-            all_begun=True,
-            error="its worker is not registered",
-            error_type="lost",
-            charged=True,
             retry_base=config.retry.base,
             retry_cap=config.retry.cap,
         )

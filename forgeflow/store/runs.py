@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from forgeflow.domain.run import Ending, Failure
+from forgeflow.domain.run import Ending, Failure, Verdict
 from forgeflow.errors import StoreBusy, StoreUnavailable
 from forgeflow.store.connection import Connection, transaction, translated
 from forgeflow.store.nodes import delete_worker
@@ -370,13 +370,9 @@ def _try_turn(
 def recover_worker(
     connection: Connection,
     owner: Owner,
+    verdict: Verdict,
     *,
     only_expired: bool,
-    begun_run: UUID | None,
-    all_begun: bool,
-    error: str,
-    error_type: str,
-    charged: bool,
     retry_base: float,
     retry_cap: float,
 ) -> list[FailedRun]:
@@ -393,11 +389,11 @@ def recover_worker(
             boot_id=owner.boot_id,
             child=owner.child,
             worker_id=worker_id,
-            begun_run=begun_run,
-            all_begun=all_begun,
-            error=error,
-            error_type=error_type,
-            charged=charged,
+            begun_run=verdict.begun_run,
+            all_begun=verdict.all_begun,
+            error=verdict.error,
+            error_type=verdict.error_type,
+            charged=verdict.charged,
             retry_base=retry_base,
             retry_cap=retry_cap,
         )

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from forgeflow.domain.run import Ending, Failure, Output
+from forgeflow.domain.run import Ending, Failure, Output, Verdict
 from forgeflow.store import jobs, nodes, runs
 from forgeflow.store.connection import Connection
 from forgeflow.store.runs import ClaimedRun, FailedRun, Owner, RunRow
@@ -75,16 +75,10 @@ def fail(connection: Connection, owner: Owner, *endings: Ending) -> list[FailedR
     return runs.fail_runs(connection, boot_id=owner.boot_id, child=owner.child, reports=endings, **RETRY)
 
 
-def recover(connection: Connection, owner: Owner, **choices: Any) -> list[FailedRun]:
-    defaults: dict[str, Any] = {
-        "only_expired": False,
-        "begun_run": None,
-        "all_begun": False,
-        "error": "its worker died",
-        "error_type": "crashed",
-        "charged": True,
-    }
-    return runs.recover_worker(connection, owner, **{**defaults, **choices, **RETRY})
+def recover(connection: Connection, owner: Owner, *, only_expired: bool = False, **choices: Any) -> list[FailedRun]:
+    """Keywords are those of Verdict."""
+    verdict = Verdict(**{"error_type": "crashed", "error": "its worker died", "charged": True, **choices})
+    return runs.recover_worker(connection, owner, verdict, only_expired=only_expired, **RETRY)
 
 
 def look(connection: Connection, run_id: UUID) -> RunRow:
