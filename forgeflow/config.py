@@ -243,6 +243,10 @@ class Config(BaseModel):
         return self.worker.id or f"{socket.gethostname()}-{os.getpid()}"
 
 
+# What a busy machine may need to kill a tree, between the job's KILL and the end of its lease.
+_LEAST_LAST_CALL = 0.1
+
+
 def _misfits(worker: Worker) -> Iterator[str]:
     beat, lease, deadline = worker.heartbeat_interval, worker.lease_duration, worker.statement_deadline
     if beat > lease / 3:
@@ -261,8 +265,11 @@ def _misfits(worker: Worker) -> Iterator[str]:
             f"worker.fence_margin is {margin:g}s; expected less than {lease - beat:g}s, worker.lease_duration minus "
             "worker.heartbeat_interval"
         )
-    if grace >= margin:
-        yield f"worker.fence_grace is {grace:g}s; expected less than worker.fence_margin, which is {margin:g}s"
+    if grace > margin - _LEAST_LAST_CALL:
+        yield (
+            f"worker.fence_grace is {grace:g}s; expected at least {_LEAST_LAST_CALL:g}s less than "
+            f"worker.fence_margin, which is {margin:g}s"
+        )
 
 
 def section_name(attribute: str) -> str:

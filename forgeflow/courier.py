@@ -8,8 +8,10 @@ By itself it only listens, keeps the timer of the next due run and takes back th
 
 import random
 import select
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -81,15 +83,14 @@ class Courier:
         try:
             self._link.send("STATE", state="wait", budget=self._wait_seconds() + self._order_seconds())
             self._wait(self._connection)
+            for message in _most_urgent_first(self._link.receive()):
+                self._link.send("STATE", state="order", budget=self._order_seconds())
+                self._try(partial(self._obey, message=message))
             self._link.send("STATE", state="order", budget=self._order_seconds())
-            for message in self._link.receive():
-                self._obey(self._connection, message)
-            self._keep_time(self._connection)
+            self._try(self._keep_time)
             # Last, for a notification that comes with a statement's answer leaves nothing on the socket to wake us.
             for notification in take_notifications(self._connection):
                 self._hear(notification)
-        except StoreBusy as error:
-            log.info("order put off", reason=str(error))  # the master orders it again
         except StoreUnavailable as error:
             log.warning("courier has no database", reason=str(error))
             self._is_cut_off = True
@@ -97,6 +98,14 @@ class Courier:
             self._connection = None
         if self._link.is_closed:
             self.is_stopped = True
+
+    def _try(self, work: Callable[[Connection], None]) -> None:
+        """One piece of work; a lock that is held for long must not keep the next one, a beat perhaps, waiting."""
+        assert self._connection is not None
+        try:
+            work(self._connection)
+        except StoreBusy as error:
+            log.debug("order put off", reason=str(error))  # it is ordered again, or comes with its timer
 
     def _wait_seconds(self) -> float:
         """It wakes for a beat at least that often; a frozen courier must be replaced while leases still live."""
@@ -137,7 +146,8 @@ class Courier:
         if self._is_name_settled:
             return
         for rival in nodes.rival_nodes(connection, worker_id=self._node.worker_id, boot_id=self._node.boot_id):
-            if rival.hostname == self._node.hostname and not _is_master(rival.pid):
+            is_near = rival.machine == self._node.machine
+            if is_near and (rival.pid == self._node.pid or not _is_master(rival.pid)):
                 self._take_over(connection, rival.boot_id)
             elif rival.is_alive:
                 beat_before = self._rival_beats.setdefault(rival.boot_id, rival.heartbeat_at)
@@ -211,6 +221,7 @@ class Courier:
             boot_id=node.boot_id,
             worker_id=node.worker_id,
             hostname=node.hostname,
+            machine=node.machine,
             pid=node.pid,
             roles=node.roles,
             concurrency=node.concurrency,
@@ -252,8 +263,8 @@ class Courier:
             prove_listening(connection, f"{self._config.database.schema_name}_due", str(self._node.boot_id))
             timers.echo_at = now + _ECHO_SECONDS
         if now >= timers.recover_at:
-            self._recover_expired(connection)
             timers.recover_at = now + self._config.worker.recovery_interval
+            self._recover_expired(connection)
         if timers.peek_at is not None and now >= timers.peek_at:
             self._peek(connection)
         if timers.echo_heard_at is None or now - timers.echo_heard_at > 2 * _ECHO_SECONDS:
@@ -263,9 +274,16 @@ class Courier:
     def _recover_expired(self, connection: Connection) -> None:
         """Take back the runs of workers whose lease has passed: their nodes are gone or cut off."""
         for expired in nodes.expired_workers(connection, max_rows=_MAX_EXPIRED):
-            self._recover(connection, Owner(expired.boot_id, expired.child), _LEASE_PASSED, only_expired=True)
+            owner = Owner(expired.boot_id, expired.child)
+            self._try(partial(self._recover, owner=owner, verdict=_LEASE_PASSED, only_expired=True))
         for worker_id in nodes.delete_stale_nodes(connection):
             log.warning("node gone", worker_id=worker_id)
+
+
+def _most_urgent_first(messages: list[Message]) -> list[Message]:
+    """Beats before all else, for leases hang on them; and of recoveries that were ordered again only the last."""
+    latest = {(message["kind"], message.get("child")): message for message in messages}
+    return sorted(latest.values(), key=lambda message: message["kind"] != "BEAT")
 
 
 def _is_master(pid: int) -> bool:

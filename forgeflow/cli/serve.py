@@ -13,6 +13,7 @@ from forgeflow.errors import ConfigError
 from forgeflow.log import set_up_logging
 from forgeflow.master.loop import Master
 from forgeflow.process.fork import open_standard_descriptors
+from forgeflow.process.tree import machine
 from forgeflow.store.connection import connect, required_url
 from forgeflow.store.schema import migrate
 
@@ -29,6 +30,7 @@ def run_master(config_file: str | None) -> int:
         boot_id=uuid.uuid4(),
         worker_id=config.worker_id(),
         hostname=socket.gethostname(),
+        machine=machine(),
         pid=os.getpid(),
         roles=config.server.roles,
         concurrency=config.worker.concurrency,

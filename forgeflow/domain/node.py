@@ -11,6 +11,7 @@ class Node:
     boot_id: UUID
     worker_id: str
     hostname: str
+    machine: str  # where process ids mean the same: this boot of this kernel, and the namespace of its processes
     pid: int
     roles: tuple[str, ...]
     concurrency: int

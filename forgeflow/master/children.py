@@ -77,7 +77,12 @@ class Backoff:
     not_before: float = 0.0
 
     def note_death(self, now: float, *, was_fit: bool, jitter: float) -> None:
-        """`jitter`, 0 to 1, keeps the nodes of a fleet from coming back in step."""
+        """`jitter`, 0 to 1, keeps the nodes of a fleet from coming back in step.
+
+        A death during the pause is no new one: children that died together had one reason.
+        """
+        if now < self.not_before:
+            return
         self.deaths = 0 if was_fit else self.deaths + 1
         if self.deaths:
             pause = min(self.longest, self.shortest * 2.0 ** min(self.deaths - 1, 20))
@@ -133,7 +138,7 @@ def bury(child: Child, code: int) -> DeadWorker:
     """
     if code == EXIT_TRY_AGAIN and not child.is_executing:
         return DeadWorker(child.number, child.run, False, "its worker lost the database", "interrupted")
-    if child.end is End.WEDGED:
+    if child.end is End.WEDGED and child.is_executing:
         return DeadWorker(
             child.number, child.run, True, f"its worker was killed: {child.end} ({child.state})", "wedged"
         )

@@ -176,9 +176,9 @@ class Master:
             # One that was not ready has claimed nothing; should it have registered, its lease passes.
             self._children.unrecovered[child.number] = bury(child, code)
             self._timers.recover_at = now
-        boots_never = code == EXIT_BOOT_FAILED and self._backoff[child.role].deaths >= 3
-        if not self._was_ready and (boots_never or code == EXIT_REFUSED):
-            log.error("node cannot boot", role=child.role)
+        boots_never = code == EXIT_BOOT_FAILED and not self._was_ready and self._backoff[child.role].deaths >= 3
+        if boots_never or code == EXIT_REFUSED:
+            log.error("node cannot go on", role=child.role)
             self._exit_code = code
             self._enter(Phase.STOPPING)
 
@@ -417,14 +417,16 @@ class Master:
         if has_strays:
             return 0.005
         now = boottime()
-        deadlines = [self._timers.beat_at, self._timers.drain_until, self._timers.kill_at, self._timers.leave_until]
+        deadlines = [self._timers.drain_until, self._timers.leave_until]
+        if self._phase < Phase.LEAVING:
+            deadlines.append(self._timers.beat_at)
         if self._children.unrecovered:
             deadlines.append(self._timers.recover_at)
         for role, wanted in self._wanted().items():
             if wanted > len(self._children.of(role)):
                 deadlines.append(self._backoff[role].not_before)
         # A child that has come to its end dies when it does: no turn after turn until then.
-        limits = [child.budget_end for child in self._children]
+        limits = [self._timers.kill_at, *(child.budget_end for child in self._children)]
         limits += [self._fence.last_call(child.lease_end) for child in self._children if child.is_executing]
         deadlines += [max(limit, now + _DYING_SECONDS) for limit in limits]
         return min(_POLL_SECONDS, max(0.0, min(deadlines) - now))
@@ -448,6 +450,7 @@ class Master:
                 child.is_executing = False
             case "IDLE":
                 child.run = None
+                child.is_executing = False
                 child.idle_since = message["since"]
                 if self._wakes.heard_at >= message["since"]:
                     self._wake_child(child)

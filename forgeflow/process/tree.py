@@ -11,6 +11,7 @@ import select
 import signal
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,6 +30,15 @@ def _prctl(option: int, value: int) -> None:
 def become_subreaper() -> None:
     """Orphans among our descendants become our children from now on.  Not inherited over fork."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def machine() -> str:
+    """Where our process ids mean what they mean to us: this boot of this kernel, and our namespace of processes.
+
+    A host name is no such thing: two containers may share it, and neither sees the other's processes.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def die_with_parent(parent: int) -> None:

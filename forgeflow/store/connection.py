@@ -58,7 +58,7 @@ def _parameters(config: Config, role: str, statement_seconds: float) -> dict[str
         "search_path": f"{config.database.schema_name},pg_catalog",
         "timezone": "UTC",
         "statement_timeout": f"{statement_seconds * 1000:.0f}",
-        "lock_timeout": f"{min(3.0, statement_seconds) * 1000:.0f}",
+        "lock_timeout": f"{min(3.0, 0.6 * statement_seconds) * 1000:.0f}",
         "idle_in_transaction_session_timeout": "30000",
         "client_connection_check_interval": "2000",
     }
@@ -153,6 +153,8 @@ def translated() -> Iterator[None]:
         yield
     except (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable) as error:
         raise StoreBusy(f"the database undid a statement in favour of another: {_first_line(error)}") from error
+    except pg.ReadOnlySqlTransaction as error:
+        raise StoreUnavailable(f"the server takes no writes at the moment: {_first_line(error)}") from error
     except (pg.UndefinedTable, pg.UndefinedColumn, pg.UndefinedFunction) as error:
         raise SchemaMismatch(
             f"the database is not migrated to this version ({_first_line(error)}); run `forgeflow migrate`"

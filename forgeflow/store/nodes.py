@@ -55,6 +55,7 @@ class RivalNode:
 
     boot_id: UUID
     hostname: str
+    machine: str
     pid: int
     heartbeat_at: datetime
     is_alive: bool
@@ -81,6 +82,7 @@ def beat_node(
     boot_id: UUID,
     worker_id: str,
     hostname: str,
+    machine: str,
     pid: int,
     roles: Sequence[str],
     concurrency: int,
@@ -93,6 +95,7 @@ def beat_node(
         "boot_id": boot_id,
         "worker_id": worker_id,
         "hostname": hostname,
+        "machine": machine,
         "pid": pid,
         "roles": list(roles),
         "concurrency": concurrency,

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from psycopg import errors as pg
 from psycopg.types.json import Jsonb
 
 from forgeflow.domain.run import Ending, Failure, Verdict
@@ -301,7 +302,8 @@ def take_turn(
     """finish_runs, fail_runs, claim_runs in one pipeline, so one transaction and one round trip.
 
     Finish goes before claim: SKIP LOCKED keeps locks on rows that it did not take, and the other order deadlocked.
-    The whole turn is repeated on a deadlock. Raises StoreUnavailable when its outcome is unknown.
+    The whole turn is repeated on a deadlock. Raises StoreUnavailable when its outcome is unknown, or a lock was not to
+    be had in time.
     """
     succeeded = [ending for ending in endings if ending.failure is None]
     failed = [ending for ending in endings if ending.failure is not None]
@@ -316,8 +318,9 @@ def take_turn(
                 retry_base=retry_base,
                 retry_cap=retry_cap,
             )
-        except StoreBusy:
-            continue
+        except StoreBusy as error:
+            if isinstance(error.__cause__, pg.LockNotAvailable):
+                raise  # somebody holds a lock for long: that is an outage, and the caller's to sit out
     raise StoreUnavailable(f"the turn met a deadlock {_TURN_TRIES} times; try again")
 
 

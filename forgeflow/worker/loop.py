@@ -80,7 +80,8 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
         log.warning("worker starts again", reason=str(error))
         return EXIT_TRY_AGAIN
     orders.begin_lease(asked_at)
-    link.send("READY", leased_at=asked_at)
+    if not link.send("READY", leased_at=asked_at):
+        return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
     worker = Worker(config, owner, link, orders, connection, executors)
     while True:
         try:
@@ -104,7 +105,8 @@ def run_pass(worker: Worker) -> bool:
     asked_at = boottime()
     if not worker.endings:
         worker.link.send("STATE", state="turn", budget=_turn_seconds(worker.config))
-    result = _turn(worker, max_runs=0 if worker.orders.is_draining else 1)
+    may_claim = not worker.orders.is_draining and worker.orders.may_begin()
+    result = _turn(worker, max_runs=int(may_claim))
     if result.claimed:
         (run,) = result.claimed
         if not worker.orders.may_begin():
@@ -164,12 +166,13 @@ def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
 
 
 def _report_late(worker: Worker) -> None:
-    """Give the endings to the database over a new connection, for as long as they can still be ours.
+    """Give the endings to the database over a new connection, for as long as our lease lives, and one lease more.
 
-    May repeat what has already been committed: the fence then answers that the run is not ours any more.
+    May repeat what has already been committed, or come when the run is another's: the fence then answers that it is
+    not ours any more.
     """
     deadline = boottime() + worker.config.worker.lease_duration
-    while worker.endings and boottime() < deadline:
+    while worker.endings and (worker.orders.has_lease() or boottime() < deadline):
         worker.link.send("STATE", state="report", budget=_connect_seconds(worker.config))
         try:
             worker.connection.close()

@@ -63,6 +63,9 @@ class WorkerOrders:
         """Write the first lease into the page, before the master can have heard of it; from then on it is his."""
         self._page.set_lease_end(self._slot, self._fence.lease_end(asked_at))
 
+    def has_lease(self) -> bool:
+        return boottime() < self._page.lease_end(self._slot)
+
     def may_begin(self) -> bool:
         """Whether enough of the lease is left to begin a run."""
         return self._fence.may_begin(self._page.lease_end(self._slot), boottime())

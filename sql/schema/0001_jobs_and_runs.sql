@@ -129,6 +129,7 @@ CREATE TABLE nodes (
     boot_id      uuid PRIMARY KEY,
     worker_id    text NOT NULL,
     hostname     text NOT NULL,
+    machine      text NOT NULL,
     pid          int NOT NULL,
     roles        text[] NOT NULL,
     concurrency  int NOT NULL,

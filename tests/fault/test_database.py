@@ -19,7 +19,7 @@ from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.schema import migrate
 from tests.support.databases import config_for
-from tests.support.processes import NodeProcess, children_of, nodes, nothing_left_behind, run_count
+from tests.support.processes import NodeProcess, children_of, nodes, nothing_left_behind, run_count, title
 from tests.support.waiting import wait_for
 from tests.support.wire import Mode, Wire
 from tests.support.work import only_run, submit, wait_for_status
@@ -190,3 +190,44 @@ def test_slow_lock_on_the_queue_at_the_stop_charges_nobody(start_node: StartNode
         node.wait_for_log("worker lost its connection")
     assert node.wait() == 0
     assert (only_run(connection, job_id).status, only_run(connection, job_id).failures) == ("pending", 0)
+
+
+def test_long_lock_costs_no_lease_and_no_finished_result(start_node: StartNode, connection: Connection) -> None:
+    """One job's row is held, one run of it has ended, another one's worker is dead: the rest of the node goes on."""
+    node = start_node(worker__concurrency="3", worker__lease_duration="3s", worker__heartbeat_interval="1s")
+    node.wait_for_log("node ready")
+    held = submit(connection, "sleep 1; exit 7", max_attempts=1)
+    killed = submit(connection, "sleep 60", name="killed", max_attempts=2)
+    innocent = submit(connection, "sleep 8; echo unharmed")
+    for job_id in (held, killed, innocent):
+        wait_for_status(connection, job_id, "running")
+    row = connection.execute(
+        "SELECT w.child FROM workers AS w JOIN queue AS q ON q.boot_id = w.boot_id AND q.child = w.child"
+        " WHERE q.job_id = %s",
+        [killed],
+    ).fetchone()
+    assert row
+    (victim,) = [pid for pid in node.workers() if f"worker {row[0]} " in title(pid)]
+    with connection.transaction():
+        connection.execute("SELECT FROM jobs WHERE id = ANY (%s) FOR UPDATE", [[held, killed]])
+        os.kill(victim, signal.SIGKILL)
+        node.wait_for_log("worker lost its connection")
+        wait_for(lambda: only_run(connection, innocent).status == "succeeded", timeout_seconds=30)
+    run = wait_for_status(connection, held, "dead")
+    assert (run.exit_code, run.error_type) == (7, "failed")
+    assert only_run(connection, innocent).attempt == 1
+    wait_for(lambda: only_run(connection, killed).attempt == 2, why="the dead worker's run was handed back")
+
+
+def test_server_that_takes_no_writes_is_waited_for(own: OwnServer, start_on: StartNode) -> None:
+    node = start_on()
+    node.wait_for_log("leadership won")
+    with own.connect() as connection:
+        connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+        connection.execute("SELECT pg_reload_conf()")
+        node.wait_for_log("has no database")
+        connection.execute("SET default_transaction_read_only = off")
+        connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+        connection.execute("SELECT pg_reload_conf()")
+        wait_for_status(connection, submit(connection, "true"), "succeeded", timeout_seconds=40)
+    assert "Traceback" not in node.log_text()

@@ -55,11 +55,28 @@ def test_node_of_the_name_of_a_lost_one_elsewhere_waits_for_its_lease(
 ) -> None:
     """Whether a machine that is silent still lives, nobody here can know before its lease has passed."""
     connection.execute(
-        "INSERT INTO nodes (boot_id, worker_id, hostname, pid, roles, concurrency, version, lease_expires_at)"
-        " VALUES (gen_random_uuid(), 'alpha', 'another-machine', 1, '{worker}', 1, '0', now() + interval '1.5 s')"
+        "INSERT INTO nodes (boot_id, worker_id, hostname, machine, pid, roles, concurrency, version, lease_expires_at)"
+        " VALUES (gen_random_uuid(), 'alpha', 'a-host', 'a-machine', 1, '{worker}', 1, '0', now() + interval '1.5 s')"
     )
     node = start_node(worker__id="alpha")
     node.wait_for_log("has a lease")
     assert "node ready" not in node.log_text()
     node.wait_for_log("node ready")
     wait_for_status(connection, submit(connection, "true"), "succeeded")
+
+
+def test_living_node_in_another_namespace_of_processes_is_not_taken_for_dead(
+    start_node: StartNode, connection: Connection
+) -> None:
+    """Two containers of one host name: neither sees the other's processes, and the first one's run goes on."""
+    first = start_node(worker__id="twin", worker__lease_duration="20s", worker__heartbeat_interval="6s")
+    first.wait_for_log("node ready")
+    job_id = submit(connection, "sleep 2; echo unharmed")
+    wait_for_status(connection, job_id, "running")
+    connection.execute("UPDATE nodes SET machine = 'another namespace', pid = 1")
+    second = start_node(worker__id="twin")
+    second.wait_for_log("has a lease")
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.attempt, run.output_head) == (1, "unharmed\n")
+    second.signal(signal.SIGQUIT)
+    assert second.wait() == 0

@@ -170,8 +170,9 @@ def table_digest(connection: psycopg.Connection[Any]) -> dict[str, str]:
 def insert_node(connection: psycopg.Connection[Any], name: str, *, lease: str = "30s", workers: int = 2) -> UUID:
     """A node as its beats leave it, with workers whose lease ends with the node's; returns its boot_id."""
     row = connection.execute(
-        """INSERT INTO nodes (boot_id, worker_id, hostname, pid, roles, concurrency, version, lease_expires_at)
-           VALUES (gen_random_uuid(), %s, 'host', 42, '{scheduler,worker}', 4, '0.1.0', now() + %s::interval)
+        """INSERT INTO nodes
+             (boot_id, worker_id, hostname, machine, pid, roles, concurrency, version, lease_expires_at)
+           VALUES (gen_random_uuid(), %s, 'host', 'machine', 42, '{scheduler,worker}', 4, '0.1.0', now() + %s::interval)
            RETURNING boot_id""",
         [name, lease],
     ).fetchone()

@@ -16,9 +16,10 @@ def worker(number: int, **state: object) -> Child:
 def test_backoff_doubles_with_jitter_until_its_limit() -> None:
     backoff = Backoff()
     pauses = []
-    for _ in range(12):
-        backoff.note_death(1000.0, was_fit=False, jitter=1.0)
-        pauses.append(backoff.not_before - 1000.0)
+    for number in range(12):
+        now = 1000.0 + 100 * number
+        backoff.note_death(now, was_fit=False, jitter=1.0)
+        pauses.append(backoff.not_before - now)
     assert pauses[:4] == [0.25, 0.5, 1.0, 2.0]
     assert pauses[-1] == 30.0
     backoff = Backoff()
@@ -31,6 +32,14 @@ def test_death_of_a_fit_child_costs_no_pause() -> None:
     backoff.note_death(1000.0, was_fit=False, jitter=1.0)
     backoff.note_death(2000.0, was_fit=True, jitter=1.0)
     assert backoff.not_before < 2000.0
+
+
+def test_children_that_died_together_count_as_one_death() -> None:
+    """Eight workers whose sessions were ended at once must not wait as after eight failures in a row."""
+    backoff = Backoff()
+    for _ in range(8):
+        backoff.note_death(1000.0, was_fit=False, jitter=1.0)
+    assert (backoff.deaths, backoff.not_before) == (1, 1000.25)
 
 
 def test_crash_loop_forks_at_most_a_dozen_times_in_its_first_minute() -> None:
@@ -64,6 +73,7 @@ def test_only_ready_workers_have_leases_to_renew() -> None:
         (None, -9, True, True, "crashed"),
         (None, 1, True, True, "crashed"),
         (End.WEDGED, -9, True, True, "wedged"),
+        (End.WEDGED, -9, False, False, "interrupted"),
         (End.STOPPING, -9, True, False, "interrupted"),
         (End.FENCED, -9, True, False, "interrupted"),
         (End.DISPOSSESSED, -9, True, False, "interrupted"),

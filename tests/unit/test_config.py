@@ -463,7 +463,10 @@ def test_what_a_job_is_told_is_no_setting() -> None:
     ("settings", "told"),
     [
         ({"worker.fence_margin": "20s"}, "worker.fence_margin is 20s; expected less than 20s"),
-        ({"worker.fence_grace": "5s"}, "worker.fence_grace is 5s; expected less than worker.fence_margin, which is 5s"),
+        (
+            {"worker.fence_grace": "5s"},
+            "worker.fence_grace is 5s; expected at least 0.1s less than worker.fence_margin, which is 5s",
+        ),
     ],
 )
 def test_fence_that_does_not_fit_into_the_lease_is_refused(settings: dict[str, str], told: str) -> None:

@@ -19,7 +19,7 @@ class Scene:
     """A master whose children are the other ends of links; nothing is killed, only noted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        node = Node(uuid4(), "node", "host", 1, ("scheduler", "worker"), 4, "0")
+        node = Node(uuid4(), "node", "host", "machine", 1, ("scheduler", "worker"), 4, "0")
         self.master = Master(load_config(environ={}), node)
         self.killed: list[int] = []
         monkeypatch.setattr(loop, "kill_child", self.killed.append)

@@ -40,6 +40,7 @@ def beat(connection: Connection, owner: Owner) -> list[int]:
         boot_id=owner.boot_id,
         worker_id="node",
         hostname="host",
+        machine="machine",
         pid=1,
         roles=["worker"],
         concurrency=1,

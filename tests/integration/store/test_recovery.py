@@ -27,6 +27,7 @@ def beat(connection: Connection, boot_id: object, children: list[int], lease: fl
         boot_id=boot_id,  # type: ignore[arg-type]
         worker_id="node",
         hostname="host",
+        machine="machine",
         pid=1,
         roles=["worker"],
         concurrency=2,
@@ -154,7 +155,7 @@ def test_lease_is_counted_from_after_the_wait_for_a_lock(
         second.execute("SELECT FROM workers FOR NO KEY UPDATE")
         thread.start()
         wait_for(lambda: is_waiting(connection, other), why="the beat waits")
-        second.execute("SELECT pg_sleep(0.3)")
+        second.execute("SELECT pg_sleep(0.1)")
         freed = second.execute("SELECT clock_timestamp()").fetchone()
     thread.join()
     other.close()

@@ -26,7 +26,7 @@ def second(config: Config) -> Iterator[Connection]:
 
 
 def node(name: str) -> Node:
-    return Node(uuid4(), name, "host", 1, ("scheduler",), 0, "0")
+    return Node(uuid4(), name, "host", "machine", 1, ("scheduler",), 0, "0")
 
 
 def database_now(connection: Connection) -> datetime:
