@@ -18,7 +18,7 @@ import structlog
 from forgeflow.embedded import EmbeddedServer, stop_server
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import fork_child
-from forgeflow.process.tree import Strays, children, kill_child, signal_group
+from forgeflow.process.tree import Strays, children, kill_child, signal_child, signal_group
 
 log = structlog.get_logger()
 
@@ -243,7 +243,7 @@ class Guard:
         """Tell the master; the web process serves until the master has drained."""
         self._is_stopping = True
         if self.master.pid:
-            os.kill(self.master.pid, number)
+            signal_child(self.master.pid, number)  # and wake it, should it be stopped
         elif number == signal.SIGQUIT:
             self._kill_web_at = boottime()
 

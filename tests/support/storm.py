@@ -197,13 +197,19 @@ class Storm:
         """No more faults; every run must end, and then every node stop cleanly and be forgotten."""
         self.connection.execute("UPDATE jobs SET status = 'paused', next_run_at = NULL WHERE cron_expr IS NOT NULL")
         wait_for(self._is_quiet, timeout_seconds=60, why=f"every run ends; seed {self.seed}, faults {self.told}")
+        # The survivors forget the dead: their workers' leases have passed.
+        wait_for(lambda: self._count("SELECT count(*) FROM nodes") == len(self.nodes), why="the dead are forgotten")
         for node in self.nodes:
             node.wait_for_log("node ready")  # before it has its handlers, a TERM simply ends it
             assert node.stop() == 0, node.log_text()
-        self.connection.execute("DELETE FROM nodes WHERE lease_expires_at < clock_timestamp()")
 
     def _is_quiet(self) -> bool:
-        return self.connection.execute("SELECT count(*) FROM queue").fetchone() == (0,)
+        return self._count("SELECT count(*) FROM queue") == 0
+
+    def _count(self, statement: str) -> int:
+        row = self.connection.execute(statement).fetchone()
+        assert row
+        return int(row[0])
 
     def _check(self) -> None:
         broken = {}
