@@ -208,7 +208,7 @@ def test_master_with_an_unmigrated_database_is_3_and_says_what_to_do(tmp_path: P
     reasons = {event["reason"] for event in events if event["event"] == "courier cannot boot"}
     assert len(reasons) == 1
     assert "run `forgeflow migrate`" in reasons.pop()
-    assert "node cannot boot" in [event["event"] for event in events]
+    assert "node cannot go on" in [event["event"] for event in events]
 
 
 # The web process serves
