@@ -281,9 +281,12 @@ class Courier:
 
 
 def _most_urgent_first(messages: list[Message]) -> list[Message]:
-    """Beats before all else, for leases hang on them; and of recoveries that were ordered again only the last."""
-    latest = {(message["kind"], message.get("child")): message for message in messages}
-    return sorted(latest.values(), key=lambda message: message["kind"] != "BEAT")
+    """Beats before all else, for leases hang on them; a recovery that was ordered again meanwhile only once."""
+    kept: list[Message] = []
+    for message in messages:
+        if message["kind"] != "RECOVER" or message not in kept:
+            kept.append(message)
+    return sorted(kept, key=lambda message: message["kind"] != "BEAT")
 
 
 def _is_master(pid: int) -> bool:
