@@ -14,7 +14,7 @@ class Orders(Protocol):
         """Readable when something has come."""
 
     def stop_reason(self, run: ClaimedRun) -> str | None:
-        """`cancelled`, `interrupted` or `fenced` when this attempt shall stop, else None.
+        """`cancelled`, `interrupted`, `fenced` or `lost` (our master died) when this attempt shall stop, else None.
 
         Reads what has come; never blocks.
         """

@@ -12,7 +12,6 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import structlog
 
@@ -29,8 +28,6 @@ log = structlog.get_logger()
 # How long descendants that still hold the output may go on after the command itself has ended.
 _LINGER_SECONDS = 1.0
 _READ_BYTES = 65536
-
-StopReason = Literal["timed_out", "cancelled", "interrupted", "fenced"]
 
 
 @dataclass(slots=True)
@@ -214,6 +211,9 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) ->
             return Failure("cancelled", "stopped because its job was cancelled", charged=False)
         case "fenced":
             return Failure("fenced", "stopped because its node could not renew the lease", charged=False)
+        case "lost":
+            # Charged, as whoever recovers us would: a job that ends its master must not be tried for ever.
+            return Failure("lost", "its node's master died", charged=True)
         case "interrupted":
             return Failure("interrupted", "stopped because its node is stopping", charged=False)
     if status == 0:

@@ -24,6 +24,7 @@ class WorkerOrders:
         self._fence = fence
         self._cancels: set[tuple[str, int]] = set()
         self._woken = False
+        self._is_orphaned = False
         self.is_draining = False
         self.is_stopping = False
 
@@ -31,7 +32,7 @@ class WorkerOrders:
         return self._link.fileno()
 
     def read(self) -> None:
-        """Take in what has come; never blocks.  A master that is gone means drain (its death kills us anyway)."""
+        """Take in what has come; never blocks.  A master that is gone means the end (its death kills us anyway)."""
         for message in self._link.receive():
             match message["kind"]:
                 case "WAKE":
@@ -42,8 +43,8 @@ class WorkerOrders:
                     self.is_draining = self.is_stopping = True
                 case "CANCEL":
                     self._cancels.add((message["run"], message["attempt"]))
-        if self._link.is_closed:
-            self.is_draining = self.is_stopping = True
+        if self._link.is_closed and not self.is_stopping:
+            self.is_draining = self.is_stopping = self._is_orphaned = True
 
     def stop_reason(self, run: ClaimedRun) -> str | None:
         self.read()
@@ -51,6 +52,8 @@ class WorkerOrders:
             return "fenced"
         if (str(run.id), run.attempt) in self._cancels:
             return "cancelled"
+        if self._is_orphaned:
+            return "lost"
         return "interrupted" if self.is_stopping else None
 
     def fence_at(self, run: ClaimedRun) -> float:

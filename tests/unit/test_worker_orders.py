@@ -2,10 +2,16 @@
 
 import socket
 import threading
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
 
 from forgeflow.domain.lease import Fence
+from forgeflow.process.clock import boottime
 from forgeflow.process.link import Link
 from forgeflow.process.page import SharedPage
+from forgeflow.store.runs import ClaimedRun
 from forgeflow.worker.orders import WorkerOrders
 
 
@@ -33,3 +39,34 @@ def test_end_of_the_session_is_noticed_while_idle() -> None:
     session, server = socket.socketpair()
     server.close()
     assert orders.wait_until_woken(5.0, session.fileno()) is False
+
+
+@pytest.mark.parametrize(("said", "reason"), [([], "lost"), (["STOP"], "interrupted"), (["DRAIN"], "lost")])
+def test_end_of_the_master_costs_a_try_unless_it_said_stop(said: list[str], reason: str) -> None:
+    """A job that ends its master would else be tried for ever; what a stop has ended is not held against a job."""
+    master, ours = Link.pair()
+    page = SharedPage(1)
+    page.set_lease_end(0, boottime() + 60)
+    orders = WorkerOrders(ours, page, 0, Fence(30.0, 5.0, 3.0))
+    for kind in said:
+        master.send(kind)
+    master.close()
+    assert orders.stop_reason(_claimed()) == reason
+
+
+def _claimed() -> ClaimedRun:
+    return ClaimedRun(
+        id=uuid4(),
+        job_id=uuid4(),
+        job_name="job",
+        executor="shell",
+        payload={"command": "true"},
+        timeout_seconds=60.0,
+        scheduled_for=datetime.now(UTC),
+        timezone="UTC",
+        is_catch_up=False,
+        attempt=1,
+        max_attempts=3,
+        failures=0,
+        on_lease_loss="stop",
+    )
