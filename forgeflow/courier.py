@@ -1,6 +1,7 @@
 """The courier: a node's own database work, on the master's orders, over one listening connection.
 
-Orders: BEAT (children), PEEK, PEEK_IN (seconds), RECOVER (child, run, charged, error, error_type), FORGET, STOP.
+Orders: BEAT (children), PEEK, PEEK_IN (seconds), RECOVER (child, run, attempt, charged, error, error_type), FORGET,
+STOP.
 Answers: READY, BEATEN (children whose lease was renewed), DUE (due, cancels), NOTIFIED, RECOVERED (child),
 FORGOTTEN. An order whose answer was lost in a broken connection is not answered; the master orders it again.
 By itself it only listens, keeps the timer of the next due run and takes back the runs of other nodes' dead workers.
@@ -69,6 +70,7 @@ class Courier:
         self._is_cut_off = False
         self._is_name_settled = False
         self._rival_beats: dict[UUID, datetime] = {}
+        self._refused: set[Owner] = set()
         self.is_stopped = False
 
     def run_pass(self) -> None:
@@ -99,7 +101,7 @@ class Courier:
         if self._link.is_closed:
             self.is_stopped = True
 
-    def _try(self, work: Callable[[Connection], None]) -> None:
+    def _try(self, work: Callable[[Connection], object]) -> None:
         """One piece of work; a lock that is held for long must not keep the next one, a beat perhaps, waiting."""
         assert self._connection is not None
         try:
@@ -243,19 +245,30 @@ class Courier:
             message["error"],
             charged=message["charged"],
             begun_run=UUID(message["run"]) if message["run"] else None,
+            begun_attempt=message["attempt"],
         )
-        self._recover(connection, Owner(self._node.boot_id, message["child"]), verdict)
-        self._link.send("RECOVERED", child=message["child"])
+        if self._recover(connection, Owner(self._node.boot_id, message["child"]), verdict):
+            self._link.send("RECOVERED", child=message["child"])
 
-    def _recover(self, connection: Connection, owner: Owner, verdict: Verdict, *, only_expired: bool = False) -> None:
+    def _recover(self, connection: Connection, owner: Owner, verdict: Verdict, *, only_expired: bool = False) -> bool:
+        """Whether it was done; a worker whose recovery the database refuses must not keep the node from its beats."""
         retry = self._config.retry
-        recovered = runs.recover_worker(
-            connection, owner, verdict, only_expired=only_expired, retry_base=retry.base, retry_cap=retry.cap
-        )
+        try:
+            recovered = runs.recover_worker(
+                connection, owner, verdict, only_expired=only_expired, retry_base=retry.base, retry_cap=retry.cap
+            )
+        except (StoreUnavailable, SchemaMismatch):
+            raise
+        except StoreError as error:
+            if owner not in self._refused:
+                self._refused.add(owner)
+                log.error("recovery refused; it is tried again", child=owner.child, reason=str(error))
+            return False
         for run in recovered:
             log.warning("run recovered", run_id=str(run.id), status=run.status, child=owner.child, reason=verdict.error)
         if recovered:
             runs.announce_due(connection)
+        return True
 
     def _keep_time(self, connection: Connection) -> None:
         now, timers = boottime(), self._timers

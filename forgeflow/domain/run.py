@@ -44,8 +44,8 @@ class Failure:
     """Why an attempt did not succeed.
 
     `error_type`: failed, signalled, timed_out, not_found, not_started, unsupported, internal; fenced, cancelled and
-    interrupted by us; and where the worker could not say it itself crashed, wedged, lost. Only a `charged` one uses up
-    a try.
+    interrupted by us; and where the worker could not say it itself crashed, wedged, refused, lost. Only a `charged`
+    one uses up a try.
     """
 
     error_type: str
@@ -68,12 +68,13 @@ class Ending:
 class Verdict:
     """Why a worker is dead, and what that means for the runs that it owned.
 
-    Those that it had begun, `begun_run` or, where nobody can know, all of them, end an attempt with this error; they
-    are `charged` for it or not. The others are handed back untouched.
+    What it had begun, one attempt of `begun_run` or, where nobody can know, all of them, ends with this error; it
+    is `charged` for it or not. The others are handed back untouched.
     """
 
     error_type: str
     error: str
     charged: bool
     begun_run: UUID | None = None
+    begun_attempt: int | None = None
     all_begun: bool = False

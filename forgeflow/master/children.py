@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from forgeflow.process.fork import EXIT_TRY_AGAIN
+from forgeflow.process.fork import EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
 
 
@@ -62,6 +62,7 @@ class DeadWorker:
 
     number: int
     run: str | None
+    attempt: int
     charged: bool
     error: str
     error_type: str
@@ -137,14 +138,26 @@ def bury(child: Child, code: int) -> DeadWorker:
     Only the run that it had begun is charged, and not when we killed the worker for a reason of our own.
     """
     if code == EXIT_TRY_AGAIN and not child.is_executing:
-        return DeadWorker(child.number, child.run, False, "its worker lost the database", "interrupted")
+        return DeadWorker(child.number, child.run, child.attempt, False, "its worker lost the database", "interrupted")
+    if code == EXIT_RESULT_REFUSED:
+        why = "the database refused its result; the log of its node says why"
+        return DeadWorker(child.number, child.run, child.attempt, True, why, "refused")
     if child.end is End.WEDGED and child.is_executing:
         return DeadWorker(
-            child.number, child.run, True, f"its worker was killed: {child.end} ({child.state})", "wedged"
+            child.number,
+            child.run,
+            child.attempt,
+            True,
+            f"its worker was killed: {child.end} ({child.state})",
+            "wedged",
         )
     if child.end:
-        return DeadWorker(child.number, child.run, False, f"its worker was killed: {child.end}", "interrupted")
-    return DeadWorker(child.number, child.run, True, f"its worker died: {describe_exit(code)}", "crashed")
+        return DeadWorker(
+            child.number, child.run, child.attempt, False, f"its worker was killed: {child.end}", "interrupted"
+        )
+    return DeadWorker(
+        child.number, child.run, child.attempt, True, f"its worker died: {describe_exit(code)}", "crashed"
+    )
 
 
 class Step(StrEnum):

@@ -347,6 +347,7 @@ class Master:
                     "RECOVER",
                     child=dead.number,
                     run=dead.run,
+                    attempt=dead.attempt,
                     charged=dead.charged,
                     error=dead.error,
                     error_type=dead.error_type,

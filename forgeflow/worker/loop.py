@@ -3,19 +3,19 @@
 import random
 import select
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from forgeflow.config import Config
 from forgeflow.domain.lease import Fence
 from forgeflow.domain.node import Node
-from forgeflow.domain.run import Ending
+from forgeflow.domain.run import Ending, Output
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.executors.base import Executor
 from forgeflow.executors.shell import ShellExecutor
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_TRY_AGAIN
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
 from forgeflow.process.page import SharedPage
 from forgeflow.process.tree import become_subreaper
@@ -29,6 +29,7 @@ from forgeflow.worker.orders import WorkerOrders
 log = structlog.get_logger()
 
 _RECONNECT_SECONDS = (0.1, 2.0)
+_OUTPUT_REFUSED = "(the database refused what the job printed; the log of its node says why)"
 _WHAT_BECAME = {"pending": "run put back", "dead": "run dead", "cancelled": "run cancelled"}
 
 
@@ -53,6 +54,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     """The life of worker number `child` of a node.  Returns its exit code: 0 drained, 3 cannot boot, 75 again.
 
     75 after a connection broke in a claim: nobody can know then what this number owns, so another takes its place.
+    79 after a result that the database does not take in any form; the run is charged for it.
     """
     become_subreaper()
     orders = WorkerOrders(link, page, slot, fence_of(config))
@@ -93,7 +95,8 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
             return EXIT_TRY_AGAIN
         except StoreError as error:
             log.error("worker gives up", reason=str(error))
-            return EXIT_TRY_AGAIN
+            # Executed again for nothing, a run whose result is refused would go on for ever.
+            return EXIT_RESULT_REFUSED if worker.endings and not isinstance(error, SchemaMismatch) else EXIT_TRY_AGAIN
 
 
 def run_pass(worker: Worker) -> bool:
@@ -106,7 +109,15 @@ def run_pass(worker: Worker) -> bool:
     if not worker.endings:
         worker.link.send("STATE", state="turn", budget=_turn_seconds(worker.config))
     may_claim = not worker.orders.is_draining and worker.orders.may_begin()
-    result = _turn(worker, max_runs=int(may_claim))
+    try:
+        result = _turn(worker, max_runs=int(may_claim))
+    except (StoreUnavailable, SchemaMismatch):
+        raise
+    except StoreError as error:
+        if not worker.endings:
+            raise
+        _report_refused(worker, error)
+        return True
     if result.claimed:
         (run,) = result.claimed
         if not worker.orders.may_begin():
@@ -163,6 +174,20 @@ def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
             worker.link.send("RETRY_IN", seconds=failed.retry_in_seconds)
     worker.endings.clear()
     return result
+
+
+def _report_refused(worker: Worker, error: StoreError) -> None:
+    """A turn was refused for what was in it: report without a claim, then without what the jobs printed."""
+    log.error("turn refused", reason=str(error))
+    try:
+        _turn(worker, max_runs=0)
+    except StoreUnavailable:
+        raise
+    except StoreError:
+        worker.endings = [
+            replace(ending, output=Output(_OUTPUT_REFUSED, "", ending.output.total_bytes)) for ending in worker.endings
+        ]
+        _turn(worker, max_runs=0)
 
 
 def _report_late(worker: Worker) -> None:

@@ -1,5 +1,6 @@
 -- Take back every run of a worker that is proved dead; delete_worker goes before it in the same transaction.
--- in: boot_id uuid, child int, worker_id text or NULL, begun_run uuid or NULL (the run that was going on), all_begun bool (nobody knows),
+-- in: boot_id uuid, child int, worker_id text or NULL, all_begun bool (nobody knows),
+-- in: begun_run uuid or NULL, begun_attempt int or NULL (the attempt that was going on),
 -- in: error text, error_type text, charged bool (false: we killed the worker), retry_base float8, retry_cap float8
 -- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL
 -- locks: as fail_runs
@@ -12,7 +13,7 @@ WITH job AS MATERIALIZED (
        FOR SHARE),
 mine AS MATERIALIZED (
     SELECT q.*, j.status AS job_status,
-           (%(all_begun)s::bool OR q.id = %(begun_run)s::uuid) IS TRUE AS begun
+           (%(all_begun)s::bool OR (q.id, q.attempt) = (%(begun_run)s::uuid, %(begun_attempt)s::int)) IS TRUE AS begun
       FROM queue AS q JOIN job AS j ON j.id = q.job_id
      WHERE q.boot_id = %(boot_id)s::uuid AND q.child = %(child)s::int
      ORDER BY q.id

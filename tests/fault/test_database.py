@@ -219,6 +219,50 @@ def test_long_lock_costs_no_lease_and_no_finished_result(start_node: StartNode, 
     wait_for(lambda: only_run(connection, killed).attempt == 2, why="the dead worker's run was handed back")
 
 
+def refuse(connection: Connection, condition: str) -> None:
+    """From now on the database refuses such rows of `finished_runs`, whatever its reason may be."""
+    connection.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'this one not' USING ERRCODE = '22000'; END $$"
+    )
+    connection.execute(
+        "CREATE TRIGGER refuse BEFORE INSERT ON finished_runs FOR EACH ROW"
+        f" WHEN ({condition}) EXECUTE FUNCTION refuse()"
+    )
+
+
+def test_refused_output_does_not_keep_a_run_from_ending(start_node: StartNode, connection: Connection) -> None:
+    refuse(connection, "NEW.output_head LIKE '%poison%'")
+    node = start_node(worker__concurrency="1")
+    node.wait_for_log("node ready")
+    run = wait_for_status(connection, submit(connection, "echo poison"), "succeeded")
+    assert (run.attempt, run.failures, run.output_bytes) == (1, 0, 7)
+    assert "the database refused what the job printed" in run.output_head
+    assert "this one not" in node.log_text()
+    assert "child died" not in node.log_text()
+
+
+def test_refused_result_uses_up_the_tries(start_node: StartNode, connection: Connection) -> None:
+    refuse(connection, "NEW.status = 'succeeded'")
+    node = start_node(worker__concurrency="1", retry__base="10ms")
+    node.wait_for_log("node ready")
+    run = wait_for_status(connection, submit(connection, "echo done", max_attempts=2), "dead", timeout_seconds=30)
+    assert (run.attempt, run.failures, run.error_type) == (2, 2, "refused")
+
+
+def test_refused_recovery_does_not_stop_others(start_node: StartNode, connection: Connection) -> None:
+    refuse(connection, "NEW.status = 'dead'")
+    node = start_node(worker__concurrency="2")
+    node.wait_for_log("node ready")
+    poison = submit(connection, "kill -9 $PPID; sleep 60", max_attempts=1)
+    node.wait_for_log("recovery refused")
+    job_id = submit(connection, "[ $FORGEFLOW_ATTEMPT = 1 ] && kill -9 $PPID && sleep 60; echo done", max_attempts=2)
+    wait_for_status(connection, job_id, "succeeded", timeout_seconds=30)
+    assert node.log_text().count("recovery refused") == 1
+    connection.execute("DROP TRIGGER refuse ON finished_runs")
+    wait_for_status(connection, poison, "dead")
+
+
 def test_server_that_takes_no_writes_is_waited_for(own: OwnServer, start_on: StartNode) -> None:
     node = start_on()
     node.wait_for_log("leadership won")

@@ -10,7 +10,18 @@ from forgeflow.config import Config
 from forgeflow.scheduler.sweep import sweep_orphans
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection, connect
-from tests.support.scenario import claim, finish, look, make_job, make_runs, make_worker, recover, success
+from tests.support.scenario import (
+    claim,
+    fail,
+    failure,
+    finish,
+    look,
+    make_job,
+    make_runs,
+    make_worker,
+    recover,
+    success,
+)
 from tests.support.waiting import wait_for
 
 
@@ -46,7 +57,7 @@ def test_only_the_run_that_was_going_on_is_charged(connection: Connection) -> No
     make_runs(connection, make_job(connection), 3)
     owner = make_worker(connection)
     going_on, *waiting = claim(connection, owner, 3)
-    recovered = recover(connection, owner, begun_run=going_on.id)
+    recovered = recover(connection, owner, begun_run=going_on.id, begun_attempt=going_on.attempt)
     assert {run.status for run in recovered} == {"pending"}
     assert (look(connection, going_on.id).failures, look(connection, going_on.id).attempt) == (1, 1)
     (attempt,) = runs.list_attempts(connection, run_id=going_on.id)
@@ -56,11 +67,22 @@ def test_only_the_run_that_was_going_on_is_charged(connection: Connection) -> No
         assert runs.list_attempts(connection, run_id=run.id) == []
 
 
+def test_later_attempt_of_the_same_run_that_was_not_begun_is_not_charged(connection: Connection) -> None:
+    """It was claimed again in the turn that reported the attempt before, and the worker died before it said START."""
+    make_runs(connection, make_job(connection))
+    owner = make_worker(connection)
+    (first,) = claim(connection, owner)
+    fail(connection, owner, failure(first))
+    (again,) = wait_for(lambda: claim(connection, owner), why="the retry is due")
+    recover(connection, owner, begun_run=first.id, begun_attempt=first.attempt)
+    assert (look(connection, again.id).failures, look(connection, again.id).attempt) == (1, 2)
+
+
 def test_worker_killed_by_us_is_not_charged(connection: Connection) -> None:
     make_runs(connection, make_job(connection))
     owner = make_worker(connection)
     (run,) = claim(connection, owner)
-    recover(connection, owner, begun_run=run.id, charged=False, error_type="interrupted")
+    recover(connection, owner, begun_run=run.id, begun_attempt=run.attempt, charged=False, error_type="interrupted")
     assert look(connection, run.id).failures == 0
     (attempt,) = runs.list_attempts(connection, run_id=run.id)
     assert (attempt.charged, attempt.error_type) == (False, "interrupted")
@@ -71,7 +93,7 @@ def test_job_that_kills_its_workers_dies_in_the_end(connection: Connection) -> N
     for child, status in ((1, "pending"), (2, "dead")):
         owner = make_worker(connection, child=child)
         (run,) = wait_for(lambda owner=owner: claim(connection, owner), why="the run is due")  # type: ignore[misc]
-        (recovered,) = recover(connection, owner, begun_run=run.id)
+        (recovered,) = recover(connection, owner, begun_run=run.id, begun_attempt=run.attempt)
         assert recovered.status == status
     assert look(connection, run_id).error == "its worker died"
 
@@ -80,8 +102,8 @@ def test_recovery_may_be_repeated(connection: Connection) -> None:
     make_runs(connection, make_job(connection))
     owner = make_worker(connection)
     (run,) = claim(connection, owner)
-    assert len(recover(connection, owner, begun_run=run.id)) == 1
-    assert recover(connection, owner, begun_run=run.id) == []
+    assert len(recover(connection, owner, begun_run=run.id, begun_attempt=run.attempt)) == 1
+    assert recover(connection, owner, begun_run=run.id, begun_attempt=run.attempt) == []
     assert look(connection, run.id).failures == 1
 
 
@@ -90,7 +112,7 @@ def test_finished_run_is_not_recovered(connection: Connection) -> None:
     owner = make_worker(connection)
     (run,) = claim(connection, owner)
     finish(connection, owner, success(run))
-    assert recover(connection, owner, begun_run=run.id) == []
+    assert recover(connection, owner, begun_run=run.id, begun_attempt=run.attempt) == []
     assert look(connection, run.id).status == "succeeded"
 
 
