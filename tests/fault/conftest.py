@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from tests.support.processes import NodeProcess, nodes, nothing_left_behind
+from tests.support.wire import Wire
 
 FAILED = pytest.StashKey[bool]()
 
@@ -25,3 +26,10 @@ def start_node(request: pytest.FixtureRequest, database_url: str) -> Iterator[Ca
     item: pytest.Item = request.node
     with nothing_left_behind(), nodes(show_logs=lambda: item.stash.get(FAILED, False)) as start:
         yield lambda **settings: start(database_url, **settings)
+
+
+@pytest.fixture
+def wire(database_url: str) -> Iterator[Wire]:
+    """Ask for it before start_node: a node that cannot say farewell at the end takes its time."""
+    with Wire(database_url) as opened:
+        yield opened

@@ -172,12 +172,6 @@ def test_cut_wire_is_noticed_and_healed(wire: Wire, start_node: StartNode, conne
         wait_for_status(connection, submit(connection, "true"), "succeeded")
 
 
-@pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    with Wire(database_url) as opened:
-        yield opened
-
-
 def test_slow_lock_on_the_queue_at_the_stop_charges_nobody(start_node: StartNode, connection: Connection) -> None:
     """The worker cannot report in time that we interrupted its run; that is no failure of the job either."""
     node = start_node()

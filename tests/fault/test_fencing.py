@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,6 @@ from tests.support.wire import Mode, Wire
 from tests.support.work import Beacon, only_run, submit, wait_for_status
 
 StartNode = Callable[..., NodeProcess]
-
-
-@pytest.fixture
-def wire(database_url: str) -> Iterator[Wire]:
-    with Wire(database_url) as opened:
-        yield opened
 
 
 @pytest.fixture

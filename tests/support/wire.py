@@ -1,10 +1,12 @@
 """A wire to the database that can be cut: a proxy between a node and the server's Unix socket."""
 
 import contextlib
+import select
 import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -17,6 +19,10 @@ class Mode(Enum):
     PASS = "pass"
     HOLE = "black hole"  # nothing arrives, nothing is closed
     DEAF = "answers are lost"  # what the client says arrives, what the server says does not
+    LATE = "answers are late"  # what the client says arrives at once, what the server says is held back for a while
+
+
+_RELEASE_SECONDS = 0.01
 
 
 class Wire:
@@ -28,6 +34,7 @@ class Wire:
         self._folder = Path(tempfile.mkdtemp(prefix="forgeflow-wire-"))
         self.url = make_conninfo(url, host=str(self._folder))
         self._mode = Mode.PASS
+        self._late_seconds = 0.0
         self._changed = threading.Condition()
         self._open: set[socket.socket] = set()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -67,6 +74,16 @@ class Wire:
             self.cut()
             self.set_mode(Mode.PASS)
 
+    @contextlib.contextmanager
+    def late(self, seconds: float) -> Iterator[None]:
+        """Every answer so late for a while; afterwards what is still held back arrives, and no connection is closed."""
+        self._late_seconds = seconds
+        self.set_mode(Mode.LATE)
+        try:
+            yield
+        finally:
+            self.set_mode(Mode.PASS)
+
     def _accept(self) -> None:
         while not self._is_closed:
             try:
@@ -85,11 +102,18 @@ class Wire:
 
     def _pump(self, source: socket.socket, sink: socket.socket, stopped_by: Mode) -> None:
         """Pass on until one side closes; what comes in a mode that stops this direction is lost."""
+        held: list[tuple[float, bytes]] = []
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if self._mode is Mode.HOLE or self._mode is stopped_by:
-                    continue
-                sink.sendall(data)
+            while True:
+                if not held or select.select([source], [], [], _RELEASE_SECONDS)[0]:
+                    if not (data := source.recv(65536)):
+                        break
+                    if self._mode is Mode.HOLE or self._mode is stopped_by:
+                        continue
+                    delay = self._late_seconds if stopped_by is Mode.DEAF else 0.0
+                    held.append((time.monotonic() + delay, data))
+                while held and (self._mode is not Mode.LATE or time.monotonic() >= held[0][0]):
+                    sink.sendall(held.pop(0)[1])
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
