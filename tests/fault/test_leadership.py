@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -134,6 +135,46 @@ def seconds_after_the_first_tick(connection: Connection) -> float:
     row = connection.execute(
         "SELECT coalesce(extract(epoch FROM clock_timestamp() - min(tick_at)), 0)::float8 FROM ticks"
     ).fetchone()
+    assert row
+    return float(row[0])
+
+
+def test_tick_on_which_the_leader_dies_is_fired_once_by_the_next_one(
+    start_node: StartNode, connection: Connection
+) -> None:
+    """Late, but younger than the misfire grace: no matter of catch_up, which would drop it."""
+    first, second = two_schedulers(start_node)
+    submit(connection, "true", cron_expr="*/2 * * * * *", catch_up="skip")
+    wait_for(lambda: seconds_until_due(connection) > 0.7)
+    boundary = next_run_at(connection)
+    standby = second.child("scheduler")
+    os.kill(standby, signal.SIGSTOP)  # it shall not take over before the tick is due
+    wait_for(lambda: seconds_until_due(connection) < 0.2)
+    first.signal(signal.SIGKILL)
+    first.wait()
+    wait_for(lambda: seconds_until_due(connection) < 0)
+    os.kill(standby, signal.SIGCONT)
+    wait_for(lambda: next_run_at(connection) > boundary + timedelta(seconds=2), why="it and the tick after it are over")
+    due = int(boundary.timestamp())
+    assert [second for second in fired_seconds(connection) if second >= due][:2] == [due, due + 2]
+    fired = connection.execute(
+        "SELECT t.term, r.trigger FROM ticks AS t JOIN runs AS r USING (tick_at) WHERE tick_at = %s", [boundary]
+    ).fetchall()
+    assert fired == [(2, "cron")]
+    assert connection.execute("SELECT count(*) FROM tick_gaps").fetchone() == (0,)
+
+
+def next_run_at(connection: Connection) -> datetime:
+    """The clock of the only job."""
+    row = connection.execute("SELECT next_run_at FROM jobs").fetchone()
+    assert row
+    found: datetime = row[0]
+    return found
+
+
+def seconds_until_due(connection: Connection) -> float:
+    """Of the only job, by the server's clock; negative when its tick is overdue."""
+    row = connection.execute("SELECT extract(epoch FROM next_run_at - clock_timestamp())::float8 FROM jobs").fetchone()
     assert row
     return float(row[0])
 
