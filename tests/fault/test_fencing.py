@@ -10,7 +10,7 @@ import pytest
 
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
-from tests.support.processes import NodeProcess, children_of, descendants_of
+from tests.support.processes import NodeProcess, children_of, descendants_of, processes_marked
 from tests.support.waiting import wait_for
 from tests.support.wire import Mode, Wire
 from tests.support.work import Beacon, only_run, submit, wait_for_status
@@ -130,6 +130,33 @@ def test_job_that_may_continue_outlives_the_lease_and_its_late_result_is_dropped
     # Either the late result meets the fence, or the worker is ended before: its row is gone.
     wait_for(lambda: "stale result dropped" in node.log_text() or "its lease was taken back" in node.log_text())
     assert only_run(connection, job_id) == run
+
+
+def test_tree_that_has_escaped_its_job_is_dead_before_the_lease_can_pass(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    beacon = Beacon(tmp_path, escapes=True)
+    node = start_with_beacon(start_node, connection, beacon, database__url=wire.url)
+    assert len(descendants_of(busy_worker(node))) >= 5, "the command, and four levels that have escaped it"
+    with wire.broken(Mode.HOLE):
+        wait_until_dark(beacon, lease_end(connection))
+        assert processes_marked(str(tmp_path)) == []
+
+
+def test_tree_that_may_continue_goes_on_past_the_lease_beside_one_that_is_killed(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """Two workers of one node under the same outage; both trees have escaped their jobs."""
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "going").mkdir()
+    killed, going = Beacon(tmp_path / "killed", escapes=True), Beacon(tmp_path / "going", escapes=True)
+    start_with_beacon(start_node, connection, killed, database__url=wire.url)
+    submit(connection, going.command, on_lease_loss="continue")
+    wait_for(going.is_lit)
+    with wire.broken(Mode.HOLE):
+        lease_end_at = lease_end(connection)
+        wait_until_dark(killed, lease_end_at)
+        wait_for(lambda: going.last_seen() > lease_end_at + 0.3, timeout_seconds=5.0, why="it goes on")
 
 
 def test_short_outage_of_the_database_costs_no_job(

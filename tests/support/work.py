@@ -35,14 +35,20 @@ def wait_for_status(connection: Connection, job_id: UUID, status: str, *, timeou
 
 
 class Beacon:
-    """A command that writes the time into a file for as long as it lives, on its first try only."""
+    """A command that writes the time into a file for as long as it lives, on its first try only.
 
-    def __init__(self, folder: Path) -> None:
+    `escapes`: what writes is deep below the command, in a session of its own, each level below in another one, and
+    the uppermost an orphan. All of them ignore TERM, and none holds the output.
+    """
+
+    def __init__(self, folder: Path, *, escapes: bool = False) -> None:
         folder.chmod(0o777)
         self._file = folder / "beacon"
-        self.command = (
-            f"test -e {self._file} && {{ echo again; exit 0; }}; trap '' TERM;"
-            f" while :; do date +%s.%N >> {self._file}; sleep 0.02; done"
+        shine = f"while :; do date +%s.%N >> {self._file}; sleep 0.02; done"
+        deeper = folder / "deeper"
+        deeper.write_text(f"[ $1 = 0 ] || {{ setsid sh $0 $(($1 - 1)) & wait; exit; }}; {shine}\n")
+        self.command = f"test -e {self._file} && {{ echo again; exit 0; }}; trap '' TERM; " + (
+            f"(setsid sh {deeper} 3 > /dev/null 2>&1 &); sleep 60" if escapes else shine
         )
 
     def is_lit(self) -> bool:
