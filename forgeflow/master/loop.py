@@ -248,10 +248,14 @@ class Master:
 
     def _keep_time(self) -> None:
         now = boottime()
+        if any(now >= child.budget_end or self._must_be_fenced(child, now) for child in self._children):
+            # It may be us who slept: a wait that a signal ends after its time has read nothing of what they said.
+            for child in self._children:
+                self._read(child)
         for child in self._children:
             if now >= child.budget_end:
                 self._climb_ladder(child, now)
-            if child.is_executing and not child.may_continue and now >= self._fence.last_call(child.lease_end):
+            if self._must_be_fenced(child, now):
                 self._kill(child, End.FENCED)
         if now >= self._timers.drain_until:
             self._timers.drain_until = float("inf")
@@ -260,6 +264,9 @@ class Master:
         if now >= self._timers.kill_at:
             for child in (*self._children.of(Role.WORKER), *self._children.of(Role.SCHEDULER)):
                 self._kill(child, End.STOPPING)
+
+    def _must_be_fenced(self, child: Child, now: float) -> bool:
+        return child.is_executing and not child.may_continue and now >= self._fence.last_call(child.lease_end)
 
     def _climb_ladder(self, child: Child, now: float) -> None:
         """ABRT, once, to a child that overran its budget, so that it dies with a traceback; then KILL."""

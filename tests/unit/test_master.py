@@ -101,6 +101,22 @@ def test_job_that_may_continue_keeps_its_worker_until_it_ends(scene: Scene) -> N
     assert scene.killed == [9_000_002]
 
 
+def test_child_is_not_judged_before_its_last_word_is_read(scene: Scene) -> None:
+    """A master that slept and is woken by a signal has not read its links: ENDED and a new budget wait there."""
+    passed = boottime() - 60
+    worker = scene.add(Role.WORKER, 2, is_executing=True, lease_end=passed, budget_end=passed)
+    worker.send("ENDED", budget=30.0)
+    scene.master._keep_time()
+    assert (scene.child(2).end, scene.killed) == (None, [])
+
+
+def test_lease_is_not_judged_before_the_courier_is_heard(scene: Scene) -> None:
+    scene.add(Role.WORKER, 2, is_executing=True, lease_end=boottime() - 60, budget_end=boottime() + 60)
+    scene.courier.send("BEATEN", asked=[2], renewed=[2], sent_at=boottime())
+    scene.master._keep_time()
+    assert scene.killed == []
+
+
 def test_cancel_reaches_the_worker_that_has_the_run(scene: Scene) -> None:
     worker, other = scene.add(Role.WORKER, 2), scene.add(Role.WORKER, 3)
     scene.hear(
