@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -79,14 +80,34 @@ def test_job_of_a_frozen_worker_is_killed_by_the_master_before_its_lease_can_pas
 def test_job_under_a_frozen_master_is_killed_by_its_worker_before_its_lease_can_pass(
     start_node: StartNode, connection: Connection, beacon: Beacon, database_url: str
 ) -> None:
-    node = start_with_beacon(start_node, connection, beacon, database__url=database_url)
+    """Another node does what there is to do meanwhile; the master goes on when it wakes, and blames nobody."""
+    longer = {"worker__lease_duration": "3s", "worker__fence_margin": "1500ms"}  # time to report before it passes
+    node = start_with_beacon(start_node, connection, beacon, database__url=database_url, **longer)
+    (idle,) = [pid for pid in node.workers() if pid != busy_worker(node)]
+    (fenced,) = runs.list_runs(connection, job_id=None, status=None, before=None, max_rows=5)
+    second = start_node()
+    second.wait_for_log("node ready")
     node.signal(signal.SIGSTOP)
     try:
-        wait_until_dark(beacon, lease_end(connection))
+        end_at = lease_end(connection)
+        assert executing_nodes(connection, [submit(connection, "true") for _ in range(4)], node, second) == {second}
+        # Its signal ends the master's wait, when it wakes, before it has read what the living have said meanwhile.
+        os.kill(idle, signal.SIGKILL)
+        wait_until_dark(beacon, end_at)
+        again = wait_for_status(connection, fenced.job_id, "succeeded")
     finally:
         node.signal(signal.SIGCONT)
-    (run,) = runs.list_runs(connection, job_id=None, status=None, before=None, max_rows=5)
-    assert wait_for_status(connection, run.job_id, "succeeded").output_head == "again\n"
+    assert (again.output_head, again.failures) == ("again\n", 0)
+    assert second.stop() == 0
+    assert executing_nodes(connection, [submit(connection, "true") for _ in range(4)], node) == {node}
+    assert "overran its budget" not in node.log_text()
+
+
+def executing_nodes(connection: Connection, job_ids: list[UUID], *nodes: NodeProcess) -> set[NodeProcess]:
+    """Who of the nodes has executed these jobs, each once, in the end."""
+    done = [wait_for_status(connection, job_id, "succeeded") for job_id in job_ids]
+    assert {(run.attempt, run.failures) for run in done} == {(1, 0)}
+    return {node for node in nodes for run in done if str(run.worker_id).endswith(f"-{node.pid}")}
 
 
 def test_node_that_was_frozen_past_its_lease_kills_its_jobs_on_its_first_turn(
