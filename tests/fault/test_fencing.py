@@ -229,3 +229,72 @@ def test_answer_lost_after_the_finish_is_no_second_execution(
     node.wait_for_log("stale result dropped")
     assert only_run(connection, job_id) == run
     assert (tmp_path / "ledger").read_text() == "once\n"
+
+
+# A worker whose master freezes may begin runs for a while then, and for a long while not, before its lease passes.
+LEASE, BEAT, MARGIN = 7.0, 2.2, 4.2
+RUNNING_LOW = {
+    "worker__concurrency": "1",
+    "worker__lease_duration": f"{LEASE}s",
+    "worker__heartbeat_interval": f"{BEAT}s",
+    "worker__statement_deadline": "2s",
+    "worker__fence_margin": f"{MARGIN}s",
+}
+
+
+def seconds_to_begin(connection: Connection) -> float:
+    """How long the busy worker may still begin a run; negative when it may not."""
+    return lease_end(connection) - MARGIN - time.time()
+
+
+def start_with_two_jobs(
+    start_node: StartNode, connection: Connection, folder: Path, url: str
+) -> tuple[NodeProcess, UUID, UUID]:
+    """A node whose worker executes the first job until `go` is there, and whose master is frozen between two beats."""
+    folder.chmod(0o777)
+    node = start_node(database__url=url, **RUNNING_LOW)
+    node.wait_for_log("node ready")
+    command = f"touch {folder}/begun; while [ ! -e {folder}/go ]; do sleep 0.02; done"
+    first = submit(connection, command, on_lease_loss="continue")
+    wait_for((folder / "begun").exists)
+    second = submit(connection, "echo $FORGEFLOW_ATTEMPT")
+    # Between two beats: the lease that the database knows is the one in the shared page.
+    wait_for(lambda: LEASE - BEAT + 0.5 < lease_end(connection) - time.time() < LEASE - 0.3)
+    node.signal(signal.SIGSTOP)
+    return node, first, second
+
+
+def test_run_is_not_claimed_on_a_lease_that_has_run_low(
+    start_node: StartNode, connection: Connection, tmp_path: Path, database_url: str
+) -> None:
+    node, first, second = start_with_two_jobs(start_node, connection, tmp_path, database_url)
+    try:
+        wait_for(lambda: seconds_to_begin(connection) < -0.1)
+        (tmp_path / "go").touch()
+        wait_for_status(connection, first, "succeeded")
+        # What claims is the very transaction that has finished the first one.
+        assert (only_run(connection, second).status, only_run(connection, second).attempt) == ("pending", 0)
+    finally:
+        node.signal(signal.SIGCONT)
+    run = wait_for_status(connection, second, "succeeded")
+    assert (run.output_head, run.attempt, run.failures) == ("1\n", 1, 0)
+
+
+def test_claimed_run_is_not_begun_on_a_lease_that_has_run_low_on_the_way(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """The claim was sent in time, its answer comes too late: the run goes back untouched, and to another worker."""
+    node, first, second = start_with_two_jobs(start_node, connection, tmp_path, wire.url)
+    try:
+        wait_for(lambda: seconds_to_begin(connection) < 1.0)
+        with wire.late(60.0):
+            (tmp_path / "go").touch()
+            wait_for(lambda: only_run(connection, second).status == "running", why="the claim is committed")
+            wait_for(lambda: seconds_to_begin(connection) < -0.1)
+        node.wait_for_log("worker lost its connection", timeout_seconds=5.0)
+    finally:
+        node.signal(signal.SIGCONT)
+    run = wait_for_status(connection, second, "succeeded")
+    assert (run.output_head, run.attempt, run.failures) == ("2\n", 2, 0)
+    assert runs.list_attempts(connection, run_id=run.id) == []
+    assert only_run(connection, first).attempt == 1
