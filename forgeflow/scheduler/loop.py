@@ -41,7 +41,7 @@ class Scheduler:
 
         Trouble with the database ends the session and with it the leadership.  Raises SchemaMismatch, ConfigError.
         """
-        self._link.send("STATE", state="pass", budget=self._pass_seconds())
+        self._say_alive()
         try:
             if self._connection is None:
                 self._connection = open_session(self._config, self._node)
@@ -64,15 +64,19 @@ class Scheduler:
             self._close()
             self._wait(random.uniform(0.1, 1.0))
 
+    def _say_alive(self) -> None:
+        self._link.send("STATE", state="pass", budget=self._pass_seconds())
+
     def _pass_seconds(self) -> float:
-        """A pass is a few statements with their deadlines, maybe a connection, and the wait after it."""
+        """A few statements with their deadlines, maybe a connection, and the wait after the pass."""
         config = self._config
         wait = max(config.scheduler.campaign_interval, config.scheduler.tick)
         return wait + 4 * (config.worker.statement_deadline + config.database.connect_timeout)
 
     def _lead(self, leadership: Leadership) -> None:
-        ticks.run_pass(leadership.connection, self._config, leadership.term)
+        ticks.run_pass(leadership.connection, self._config, leadership.term, say_alive=self._say_alive)
         if boottime() >= self._sweep_at:
+            self._say_alive()
             sweep_orphans(leadership.connection, self._config)
             self._sweep_at = boottime() + _SWEEP_SECONDS
 

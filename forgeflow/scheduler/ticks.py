@@ -1,5 +1,6 @@
 """One pass of the leader: due jobs become runs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -28,9 +29,12 @@ class PassResult:
     runs: int
 
 
-def run_pass(connection: Connection, config: Config, term: int) -> PassResult:
+def run_pass(
+    connection: Connection, config: Config, term: int, *, say_alive: Callable[[], None] = lambda: None
+) -> PassResult:
     """Fire what is due, in batches, each a transaction; when nothing is due this is one statement.
 
+    `say_alive` is called before each batch, job and tick: what is due has no limit, and a budget has one.
     Announces the new runs after each commit. Blocks while another session holds a due job for less than the
     statement deadline; jobs that are being edited are left for the next pass.  Raises StoreError.
     """
@@ -38,9 +42,10 @@ def run_pass(connection: Connection, config: Config, term: int) -> PassResult:
         return PassResult(0, 0)
     jobs = fired = 0
     while True:
+        say_alive()
         with transaction(connection):
             due = ticks.due_jobs(connection, max_rows=_BATCH)
-            made = sum(_fire_job(connection, config, job, term) for job in due)
+            made = sum(_fire_job(connection, config, job, term, say_alive) for job in due)
         jobs, fired = jobs + len(due), fired + made
         if made:
             runs.announce_due(connection)
@@ -48,8 +53,9 @@ def run_pass(connection: Connection, config: Config, term: int) -> PassResult:
             return PassResult(jobs, fired)
 
 
-def _fire_job(connection: Connection, config: Config, job: DueJob, term: int) -> int:
+def _fire_job(connection: Connection, config: Config, job: DueJob, term: int, say_alive: Callable[[], None]) -> int:
     """Make the runs that one due job owes and move its clock; returns how many runs there are now."""
+    say_alive()
     try:
         plan = _plan(job, config)
     except (CronError, ValueError, OverflowError) as error:  # the last near the ends of the calendar
@@ -59,6 +65,7 @@ def _fire_job(connection: Connection, config: Config, job: DueJob, term: int) ->
     owed = [(tick, "catch_up") for tick in plan.caught_up] + [(tick, on_time) for tick in plan.on_time]
     fired = 0
     for tick_at, trigger in owed:
+        say_alive()
         run_id = ticks.fire_tick(connection, job_id=job.id, tick_at=tick_at, trigger=trigger, term=term)
         fired += run_id is not None
         log.info("tick fired", job_id=str(job.id), tick_at=tick_at.isoformat(), run_id=str(run_id), trigger=trigger)

@@ -130,6 +130,28 @@ def test_leader_with_a_slow_database_keeps_the_lock_and_fires_each_tick_once(
     assert_each_second_once(connection)
 
 
+def test_leader_with_many_due_jobs_and_a_slow_database_is_not_taken_for_wedged(
+    wire: Wire, start_node: StartNode, connection: Connection
+) -> None:
+    """One transaction takes longer than the budget of a pass (2.2 s here); undone each time, it would never end."""
+    node = start_node(
+        server__roles="scheduler",
+        database__url=wire.url,
+        database__connect_timeout="100ms",
+        worker__statement_deadline="400ms",
+        scheduler__campaign_interval="200ms",
+    )
+    node.wait_for_log("leadership won")
+    many = 15
+    with connection.transaction():
+        for _ in range(many):
+            submit(connection, "true", run_at="2100-01-01T00:00:00Z")
+        connection.execute("UPDATE jobs SET next_run_at = clock_timestamp()")
+    with wire.late(0.1):
+        wait_for(lambda: len(fired_seconds(connection)) == many, timeout_seconds=10.0)
+    assert "overran its budget" not in node.log_text()
+
+
 def seconds_after_the_first_tick(connection: Connection) -> float:
     """How long ago it came due; 0 while it has not fired."""
     row = connection.execute(
