@@ -188,6 +188,11 @@ class Courier:
         poll.register(connection.fileno(), select.POLLIN)
         poll.poll(max(0.0, (min(deadlines) - boottime()) * 1000 + 1))
 
+    def _has_orders(self) -> bool:
+        poll = select.poll()
+        poll.register(self._link.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
     def _hear(self, notification: Notify) -> None:
         if notification.payload == "":
             self._link.send("NOTIFIED")
@@ -285,10 +290,17 @@ class Courier:
             timers.peek_at = min(at, timers.peek_at or at)
 
     def _recover_expired(self, connection: Connection) -> None:
-        """Take back the runs of workers whose lease has passed: their nodes are gone or cut off."""
+        """Take back the runs of workers whose lease has passed: their nodes are gone or cut off.
+
+        Many of them take long over a slow wire: an order that comes meanwhile, a beat perhaps, goes before the rest.
+        """
         for expired in nodes.expired_workers(connection, max_rows=_MAX_EXPIRED):
+            self._link.send("STATE", state="order", budget=self._order_seconds())
             owner = Owner(expired.boot_id, expired.child)
             self._try(partial(self._recover, owner=owner, verdict=_LEASE_PASSED, only_expired=True))
+            if self._has_orders():
+                self._timers.recover_at = boottime()
+                return
         for worker_id in nodes.delete_stale_nodes(connection):
             log.warning("node gone", worker_id=worker_id)
 

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from forgeflow.service.jobs import trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
 from tests.support.processes import NodeProcess, children_of, descendants_of, run_count
+from tests.support.scenario import make_worker
 from tests.support.waiting import wait_for
+from tests.support.wire import Wire
 from tests.support.work import submit, wait_for_status
 
 StartNode = Callable[..., NodeProcess]
@@ -148,3 +151,24 @@ def test_recovery_of_others_waits_a_beat_after_a_reconnect(start_node: StartNode
     )
     run = wait_for_status(connection, job_id, "succeeded")
     assert (run.attempt, run.output_head) == (1, "unharmed\n")
+
+
+def test_recovery_of_many_over_a_slow_wire_keeps_the_living_alive(
+    wire: Wire, start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """It takes longer than the courier's budget, and than a lease; beats go between, and nobody is wedged."""
+    tmp_path.chmod(0o777)
+    node = start_node(server__roles="worker", worker__concurrency="1", database__url=wire.url)
+    node.wait_for_log("node ready")
+    job_id = submit(connection, f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo unharmed")
+    wait_for_status(connection, job_id, "running")
+    with connection.transaction():
+        boot_id = uuid.uuid4()
+        for child in range(12):
+            make_worker(connection, boot_id=boot_id, child=child, lease=0.001)
+    with wire.late(0.06):
+        wait_for(lambda: connection.execute("SELECT count(*) FROM workers").fetchone() == (1,))
+        (tmp_path / "go").touch()
+        run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.output_head, run.attempt) == ("unharmed\n", 1)
+    assert "overran its budget" not in node.log_text()
