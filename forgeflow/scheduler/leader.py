@@ -35,12 +35,13 @@ def open_session(config: Config, node: Node) -> Connection:
 def campaign(connection: Connection, config: Config, node: Node) -> Leadership | None:
     """Try to become leader over this session; None: somebody else leads.  Waits for nobody.
 
-    The server ends a leader's session that says nothing for max(6 s, 4 ticks): a frozen process keeps its TCP
-    connection, and would lead for ever.
+    The server ends a leader's session that says nothing for 6 s, or longer where ticks or deadlines are long: a frozen
+    process keeps its TCP connection, and would lead for ever; one whose answer is late must keep its lock.
     """
     if not ticks.try_leadership(connection):
         return None
-    limit_idle_session(connection, idle_seconds=max(6.0, 4 * config.scheduler.tick))
+    tick, deadline = config.scheduler.tick, config.worker.statement_deadline
+    limit_idle_session(connection, idle_seconds=max(6.0, 4 * tick, deadline + 2 * tick))
     term = ticks.begin_term(connection, boot_id=node.boot_id, worker_id=node.worker_id)
     log.info("leadership won", term=term, worker_id=node.worker_id)
     return Leadership(connection, term)
