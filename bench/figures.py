@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from forgeflow.embedded import start_server, stop_server
@@ -29,7 +30,7 @@ LATENCIES = 300
 IDLE_SECONDS = 20.0
 
 # The intervals that users have, not those of the tests.
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "worker__lease_duration": "30s",
     "worker__heartbeat_interval": "10s",
     "worker__statement_deadline": "5s",

@@ -9,10 +9,10 @@ import difflib
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import durationpy
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -115,6 +115,16 @@ def _pattern(pattern: str | re.Pattern[str], expected: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _or_never(validator: BeforeValidator) -> BeforeValidator:
+    """The word `never` is None: no such limit."""
+
+    def check_or_never(value: Any) -> Any:
+        is_never = value is None or str(value).strip().lower() == "never"
+        return None if is_never else cast("Callable[[Any], Any]", validator.func)(value)
+
+    return BeforeValidator(check_or_never)
+
+
 def _split(value: Any) -> Any:
     """Words between blanks or commas, each once, in their order."""
     return tuple(dict.fromkeys(value.replace(",", " ").split())) if isinstance(value, str) else value
@@ -194,6 +204,9 @@ class Worker(_Section):
     fence_grace: Seconds = 3.0
     drain_timeout: Seconds = 300.0
     spawn_timeout: Seconds = 30.0
+    recycle_age: Annotated[float | None, _or_never(_duration())] = 86400.0
+    recycle_memory: Annotated[int | None, _or_never(_size(at_most="1024G"))] = 512 * 1024**2
+    recycle_runs: Annotated[int | None, _or_never(_whole(1, 999_999_999))] = None
 
 
 class Retry(_Section):
@@ -206,6 +219,7 @@ class Shell(_Section):
     workdir: str = ""
     env_pass: Words = ("PATH", "HOME", "LANG", "TZ")
     output_limit: Annotated[int, _size(at_most="2G")] = 128 * 1024
+    memory_limit: Annotated[int | None, _or_never(_size(at_most="1024G"))] = None
 
 
 class Auth(_Section):

@@ -7,12 +7,13 @@ import uuid
 import click
 
 from forgeflow import __version__
-from forgeflow.config import load_config
+from forgeflow.config import Config, load_config
 from forgeflow.domain.node import Node
 from forgeflow.errors import ConfigError
 from forgeflow.log import set_up_logging
 from forgeflow.master.loop import Master
 from forgeflow.process.fork import open_standard_descriptors
+from forgeflow.process.service_manager import ServiceManager
 from forgeflow.process.tree import machine
 from forgeflow.store.connection import connect, required_url
 from forgeflow.store.schema import migrate
@@ -21,10 +22,9 @@ from forgeflow.store.schema import migrate
 def run_master(config_file: str | None) -> int:
     """Be the master of a node until told to stop.  Raises ConfigError before anything is started."""
     open_standard_descriptors()
-    config = load_config(config_file)
-    required_url(config)
-    if "api" in config.server.roles:
-        raise ConfigError("server.roles has api, which is forgeflow-web's; expected scheduler, worker or both")
+    manager = ServiceManager.from_environment(os.environ)
+    config = _load(config_file)
+    manager.check(config.worker)
     set_up_logging(config.log)
     node = Node(
         boot_id=uuid.uuid4(),
@@ -36,7 +36,16 @@ def run_master(config_file: str | None) -> int:
         concurrency=config.worker.concurrency,
         version=__version__,
     )
-    return Master(config, node).run()
+    return Master(config, node, lambda: _load(config_file), manager).run()
+
+
+def _load(config_file: str | None) -> Config:
+    """A node's configuration, at the start and at each reload.  Raises ConfigError."""
+    config = load_config(config_file)
+    required_url(config)
+    if "api" in config.server.roles:
+        raise ConfigError("server.roles has api, which is forgeflow-web's; expected scheduler, worker or both")
+    return config
 
 
 def run_migrate(config_file: str | None) -> int:

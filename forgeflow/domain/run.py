@@ -43,8 +43,8 @@ class Output:
 class Failure:
     """Why an attempt did not succeed.
 
-    `error_type`: failed, signalled, timed_out, not_found, not_started, unsupported, internal; fenced, cancelled and
-    interrupted by us; and where the worker could not say it itself crashed, wedged, refused, lost. Only a `charged`
+    `error_type`: failed, signalled, timed_out, memory, not_found, not_started, unsupported, internal; fenced, cancelled
+    and interrupted by us; and where the worker could not say it itself crashed, wedged, refused, lost. Only a `charged`
     one uses up a try.
     """
 

@@ -20,7 +20,7 @@ from forgeflow.domain.run import Ending, Failure, Output
 from forgeflow.executors.base import Orders, run_environment
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
-from forgeflow.process.tree import Strays, signal_tree
+from forgeflow.process.tree import Strays, descendants, memory_bytes, signal_tree
 from forgeflow.store.runs import ClaimedRun
 
 log = structlog.get_logger()
@@ -28,6 +28,7 @@ log = structlog.get_logger()
 # How long descendants that still hold the output may go on after the command itself has ended.
 _LINGER_SECONDS = 1.0
 _READ_BYTES = 65536
+_MEMORY_LOOK_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -40,6 +41,8 @@ class _Attempt:
     timeout_at: float
     stop_reason: str | None = None
     kill_at: float | None = None
+    memory_look_at: float = float("inf")
+    memory_bytes: int = 0
     is_pipe_open: bool = True
 
 
@@ -72,6 +75,8 @@ class ShellExecutor:
             OutputKeeper(self._settings.output_limit),
             boottime() + run.timeout_seconds,
         )
+        if self._settings.memory_limit is not None:
+            attempt.memory_look_at = boottime() + _MEMORY_LOOK_SECONDS
         try:
             self._watch(attempt, run, orders)
             status = self._end(attempt, orders.fence_at(run))
@@ -119,7 +124,7 @@ class ShellExecutor:
 
     def _next_deadline(self, attempt: _Attempt, fence_at: float) -> float:
         if attempt.stop_reason is None:
-            return min(attempt.timeout_at, fence_at)
+            return min(attempt.timeout_at, attempt.memory_look_at, fence_at)
         kill_at = float("inf") if attempt.kill_at is None else attempt.kill_at
         return kill_at if attempt.stop_reason == "fenced" else min(kill_at, fence_at)
 
@@ -132,9 +137,21 @@ class ShellExecutor:
             self._stop(attempt, reason)
         elif not attempt.stop_reason and now >= attempt.timeout_at:
             self._stop(attempt, "timed_out")
+        elif not attempt.stop_reason and now >= attempt.memory_look_at:
+            self._look_at_memory(attempt)
         if attempt.kill_at is not None and now >= attempt.kill_at:
             signal_tree(attempt.leader, signal.SIGKILL)
             attempt.kill_at = None
+
+    def _look_at_memory(self, attempt: _Attempt) -> None:
+        """What takes too much has no grace: the machine may have no memory left for it."""
+        limit = self._settings.memory_limit
+        assert limit is not None
+        attempt.memory_look_at = boottime() + _MEMORY_LOOK_SECONDS
+        attempt.memory_bytes = sum(map(memory_bytes, descendants()))
+        if attempt.memory_bytes > limit:
+            attempt.stop_reason = "memory"
+            signal_tree(attempt.leader, signal.SIGKILL)
 
     def _stop(self, attempt: _Attempt, reason: str) -> None:
         """TERM to the group; KILL follows after `worker.kill_grace`, or after `worker.fence_grace` for a fence."""
@@ -207,6 +224,11 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) ->
     match attempt.stop_reason:
         case "timed_out":
             return Failure("timed_out", f"still running after {run.timeout_seconds:g} s, stopped", charged=True)
+        case "memory":
+            taken = attempt.memory_bytes // 1024**2
+            return Failure(
+                "memory", f"its processes took {taken} MiB, more than executor.shell.memory_limit", charged=True
+            )
         case "cancelled":
             return Failure("cancelled", "stopped because its job was cancelled", charged=False)
         case "fenced":

@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from forgeflow.config import Config
+from forgeflow.domain.lease import Fence
+from forgeflow.domain.node import Node
 from forgeflow.process.fork import EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
 
@@ -12,6 +15,29 @@ class Role(StrEnum):
     COURIER = "courier"
     SCHEDULER = "scheduler"
     WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What all children that were forked under one configuration share; a reload makes the next one."""
+
+    number: int
+    config: Config
+    node: Node
+
+    @property
+    def fence(self) -> Fence:
+        worker = self.config.worker
+        return Fence(worker.lease_duration, worker.fence_margin, worker.fence_grace)
+
+    def wanted(self) -> dict[Role, int]:
+        """How many children of each role serve, when all is well."""
+        roles = self.node.roles
+        return {
+            Role.COURIER: 1,
+            Role.SCHEDULER: int("scheduler" in roles),
+            Role.WORKER: self.node.concurrency if "worker" in roles else 0,
+        }
 
 
 class End(StrEnum):
@@ -30,9 +56,16 @@ class Child:
     pid: int
     number: int  # never used twice in the life of a master, unlike a pid
     role: Role
+    generation: Generation
     link: Link
     forked_at: float
+    wear_factor: float = (
+        1.0  # what the limits of age, runs and memory are multiplied by, so that few reach them at once
+    )
     is_ready: bool = False
+    is_worn: bool = False  # it has reached such a limit: to be retired as soon as another one is ready
+    is_retiring: bool = False  # it was told to end when it has ended what it does
+    runs: int = 0  # how many it has begun
     idle_since: float | None = None  # a worker's: the time before the claim that found nothing
     slot: int = 0  # a worker's line in the shared page
     run: str | None = None  # the run that it has begun
@@ -51,6 +84,7 @@ class Child:
             "role": self.role.value,
             "number": self.number,
             "pid": self.pid,
+            "generation": self.generation.number,
             "state": self.state,
             "run_id": self.run,
         }
@@ -61,6 +95,7 @@ class DeadWorker:
     """A worker whose end is still to be told to the database: ordered again until the courier confirms."""
 
     number: int
+    generation: Generation
     run: str | None
     attempt: int
     charged: bool
@@ -104,9 +139,28 @@ class Children:
     def of(self, role: Role) -> list[Child]:
         return [child for child in self.by_pid.values() if child.role is role]
 
-    def the(self, role: Role) -> Child | None:
-        """The ready child of a role that has one child only."""
-        return next((child for child in self.of(role) if child.is_ready), None)
+    def courier_of(self, generation: int) -> Child | None:
+        """The ready courier for what belongs to that generation: its own, else the next one that there is.
+
+        Never one from before: it may have another database, where those leases are not.
+        """
+        couriers = [
+            child for child in self.of(Role.COURIER) if child.is_ready and child.generation.number >= generation
+        ]
+        return min(couriers, key=lambda child: child.generation.number, default=None)
+
+    def newest_courier(self) -> Child | None:
+        """The ready courier of the newest generation that has one."""
+        couriers = [child for child in self.of(Role.COURIER) if child.is_ready]
+        return max(couriers, key=lambda child: child.generation.number, default=None)
+
+    def of_courier(self, courier: Child) -> list[int]:
+        """Numbers of the workers whose leases that courier renews."""
+        return sorted(
+            child.number
+            for child in self.of(Role.WORKER)
+            if child.is_ready and self.courier_of(child.generation.number) is courier
+        )
 
     def free_slot(self) -> int:
         """The lowest line of the shared page that no living worker has."""
@@ -122,10 +176,6 @@ class Children:
         idle = [child for child in self.of(Role.WORKER) if child.idle_since is not None]
         return sorted(idle, key=lambda child: child.idle_since or 0.0, reverse=True)
 
-    def living_workers(self) -> list[int]:
-        """Numbers of the workers whose leases are to be renewed."""
-        return sorted(child.number for child in self.of(Role.WORKER) if child.is_ready)
-
 
 def describe_exit(code: int) -> str:
     """An exit code as waitstatus_to_exitcode gives it, in words."""
@@ -137,27 +187,21 @@ def bury(child: Child, code: int) -> DeadWorker:
 
     Only the run that it had begun is charged, and not when we killed the worker for a reason of our own.
     """
+    charged, error, error_type = _judge(child, code)
+    return DeadWorker(child.number, child.generation, child.run, child.attempt, charged, error, error_type)
+
+
+def _judge(child: Child, code: int) -> tuple[bool, str, str]:
+    """Whether its run is charged, the error in words, and its type."""
     if code == EXIT_TRY_AGAIN and not child.is_executing:
-        return DeadWorker(child.number, child.run, child.attempt, False, "its worker lost the database", "interrupted")
+        return False, "its worker lost the database", "interrupted"
     if code == EXIT_RESULT_REFUSED:
-        why = "the database refused its result; the log of its node says why"
-        return DeadWorker(child.number, child.run, child.attempt, True, why, "refused")
+        return True, "the database refused its result; the log of its node says why", "refused"
     if child.end is End.WEDGED and child.is_executing:
-        return DeadWorker(
-            child.number,
-            child.run,
-            child.attempt,
-            True,
-            f"its worker was killed: {child.end} ({child.state})",
-            "wedged",
-        )
+        return True, f"its worker was killed: {child.end} ({child.state})", "wedged"
     if child.end:
-        return DeadWorker(
-            child.number, child.run, child.attempt, False, f"its worker was killed: {child.end}", "interrupted"
-        )
-    return DeadWorker(
-        child.number, child.run, child.attempt, True, f"its worker died: {describe_exit(code)}", "crashed"
-    )
+        return False, f"its worker was killed: {child.end}", "interrupted"
+    return True, f"its worker died: {describe_exit(code)}", "crashed"
 
 
 class Step(StrEnum):

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import select
 import signal
 import socket
@@ -15,27 +14,24 @@ from typing import Any
 import structlog
 from setproctitle import setproctitle
 
-from forgeflow import courier
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
 from forgeflow.master.children import (
-    Backoff,
     Child,
-    Children,
     End,
+    Generation,
     Role,
     Step,
     bury,
     describe_exit,
     ladder_step,
 )
+from forgeflow.master.nursery import Nursery, retire
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, fork_child, freeze_heap
-from forgeflow.process.link import Link, Message
-from forgeflow.process.page import SharedPage
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, freeze_heap
+from forgeflow.process.link import Message
+from forgeflow.process.service_manager import ServiceManager
 from forgeflow.process.tree import Strays, become_subreaper, kill_child, signal_child
-from forgeflow.scheduler import loop as scheduler
-from forgeflow.worker import loop as worker
 
 log = structlog.get_logger()
 
@@ -47,7 +43,7 @@ _SECOND_INT_SECONDS = 1.0
 _FAREWELL_SECONDS = 5.0
 _POLL_SECONDS = 1.0
 _DYING_SECONDS = 0.05
-_PROVEN_SECONDS = 10.0
+_WEAR_SECONDS = 1.0
 
 
 class Phase(IntEnum):
@@ -66,6 +62,7 @@ class _Timers:
 
     beat_at: float = 0.0
     recover_at: float = 0.0
+    wear_at: float = 0.0
     drain_until: float = float("inf")
     kill_at: float = float("inf")
     leave_until: float = float("inf")
@@ -81,16 +78,18 @@ class _Wakes:
 
 
 class Master:
-    """One node. `run` is its whole life; `run_pass` one turn of the loop."""
+    """One node. `run` is its whole life; `run_pass` one turn of the loop.
 
-    def __init__(self, config: Config, node: Node) -> None:
-        self._config = config
-        self._node = node
-        self._children = Children()
-        self._page = SharedPage(node.concurrency)
-        self._fence = worker.fence_of(config)
+    `load` reads the configuration anew for a reload; it raises ConfigError.
+    """
+
+    def __init__(
+        self, config: Config, node: Node, load: Callable[[], Config], manager: ServiceManager | None = None
+    ) -> None:
+        self._manager = manager or ServiceManager()
+        self._nursery = Nursery(Generation(1, config, node), load, self._manager)
+        self._children = self._nursery.children
         self._strays = Strays()
-        self._backoff = {role: Backoff() for role in Role}
         self._timers = _Timers()
         self._wakes = _Wakes()
         self._signals: set[int] = set()
@@ -101,6 +100,19 @@ class Master:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
+
+    @property
+    def _config(self) -> Config:
+        return self._nursery.generation.config
+
+    @property
+    def _node(self) -> Node:
+        return self._nursery.generation.node
+
+    @property
+    def _serves(self) -> bool:
+        """Nothing claims or leads before the courier has settled that this node may have its name."""
+        return self._phase is Phase.RUNNING and self._has_name
 
     def run(self) -> int:
         """Serve until told to stop.  Returns 0, or 3 when no worker could boot."""
@@ -128,9 +140,10 @@ class Master:
         strays = self._reap()
         self._take_signals()
         self._keep_time()
-        self._populate()
+        self._grow()
         self._order(has_strays=bool(strays))
         self._advance(has_strays=bool(strays))
+        self._tell_manager()
         if self._phase is not Phase.STOPPED:
             self._wait(has_strays=bool(strays))
 
@@ -158,9 +171,13 @@ class Master:
     def _note_death(self, child: Child, code: int) -> None:
         child.link.close()
         now = boottime()
-        self._backoff[child.role].note_death(now, was_fit=self._was_fit(child, code, now), jitter=random.random())
-        expected = self._phase >= Phase.DRAINING and code == 0
-        if not expected and self._backoff[child.role].deaths & (self._backoff[child.role].deaths - 1) == 0:
+        if child.role is Role.WORKER and child.is_ready:
+            # One that was not ready has claimed nothing; should it have registered, its lease passes.
+            self._children.unrecovered[child.number] = bury(child, code)
+            self._timers.recover_at = now
+        expected = (self._phase >= Phase.DRAINING or child.is_retiring) and code == 0
+        deaths = self._nursery.note_death(child, code, is_expected=expected)
+        if not expected and deaths & (deaths - 1) == 0:
             # A crash loop is told at its 1st, 2nd, 4th, 8th … death.
             log.warning(
                 "child died",
@@ -170,25 +187,13 @@ class Master:
                 how=describe_exit(code),
                 run_id=child.run,
                 reason=child.end,
-                deaths=self._backoff[child.role].deaths,
+                deaths=deaths,
             )
-        if child.role is Role.WORKER and child.is_ready:
-            # One that was not ready has claimed nothing; should it have registered, its lease passes.
-            self._children.unrecovered[child.number] = bury(child, code)
-            self._timers.recover_at = now
-        boots_never = code == EXIT_BOOT_FAILED and not self._was_ready and self._backoff[child.role].deaths >= 3
-        if boots_never or code == EXIT_REFUSED:
+        boots_never = code == EXIT_BOOT_FAILED and not self._was_ready and deaths >= 3
+        if boots_never or (code == EXIT_REFUSED and child.generation is self._nursery.generation):
             log.error("node cannot go on", role=child.role)
             self._exit_code = code
             self._enter(Phase.STOPPING)
-
-    def _was_fit(self, child: Child, code: int, now: float) -> bool:
-        """Whether this death says nothing against the next child of its role.
-
-        One that was ready and was ended by a signal is no reason to wait; one that gives up by itself soon after it was
-        ready would do so again, as fast as one can fork.
-        """
-        return child.is_ready and (code < 0 or now - child.forked_at > _PROVEN_SECONDS)
 
     # 2 orders from outside
 
@@ -209,7 +214,7 @@ class Master:
                 case signal.SIGUSR2:
                     self._dump()
                 case signal.SIGHUP:
-                    log.warning("reload is not supported yet; restart the node to change its configuration")
+                    self._nursery.want_reload()
 
     def _enter(self, phase: Phase) -> None:
         if phase <= self._phase:
@@ -248,15 +253,18 @@ class Master:
 
     def _keep_time(self) -> None:
         now = boottime()
-        if any(now >= child.budget_end or self._must_be_fenced(child, now) for child in self._children):
+        if any(now >= child.budget_end or _must_be_fenced(child, now) for child in self._children):
             # It may be us who slept: a wait that a signal ends after its time has read nothing of what they said.
             for child in self._children:
                 self._read(child)
         for child in self._children:
             if now >= child.budget_end:
                 self._climb_ladder(child, now)
-            if self._must_be_fenced(child, now):
+            if _must_be_fenced(child, now):
                 self._kill(child, End.FENCED)
+        if now >= self._timers.wear_at and self._phase is Phase.RUNNING:
+            self._timers.wear_at = now + _WEAR_SECONDS
+            self._nursery.wear_out(now)
         if now >= self._timers.drain_until:
             self._timers.drain_until = float("inf")
             log.warning("drain timed out; what still runs is stopped")
@@ -264,9 +272,6 @@ class Master:
         if now >= self._timers.kill_at:
             for child in (*self._children.of(Role.WORKER), *self._children.of(Role.SCHEDULER)):
                 self._kill(child, End.STOPPING)
-
-    def _must_be_fenced(self, child: Child, now: float) -> bool:
-        return child.is_executing and not child.may_continue and now >= self._fence.last_call(child.lease_end)
 
     def _climb_ladder(self, child: Child, now: float) -> None:
         """ABRT, once, to a child that overran its budget, so that it dies with a traceback; then KILL."""
@@ -286,71 +291,30 @@ class Master:
 
     # 4 population
 
-    def _populate(self) -> None:
-        """Fork at most one missing child, so that a turn stays short."""
-        for role, wanted in self._wanted().items():
-            missing = wanted - len(self._children.of(role))
-            if missing > 0 and boottime() >= self._backoff[role].not_before:
-                self._fork(role)
-                return
-
-    def _wanted(self) -> dict[Role, int]:
-        # Nothing claims or leads before the courier has settled that this node may have its name.
-        serves = self._phase is Phase.RUNNING and self._has_name
-        return {
-            Role.COURIER: int(self._phase < Phase.STOPPED),
-            Role.SCHEDULER: int(serves and "scheduler" in self._node.roles),
-            Role.WORKER: self._node.concurrency if serves and "worker" in self._node.roles else 0,
-        }
-
-    def _fork(self, role: Role) -> None:
-        number = self._children.next_number()
-        slot = self._children.free_slot() if role is Role.WORKER else 0
-        if role is Role.WORKER:
-            self._page.set_lease_end(slot, 0.0)
-        try:
-            ours, theirs = Link.pair()
-        except OSError as error:
-            self._note_failed_fork(role, error)
-            return
-        try:
-            pid = fork_child(lambda: self._become(role, theirs, number, slot), keep=[theirs.fileno()])
-        except OSError as error:
-            self._note_failed_fork(role, error)
-            ours.close()
-            return
-        finally:
-            theirs.close()
-        budget_end = boottime() + self._config.worker.spawn_timeout
-        self._children.by_pid[pid] = Child(pid, number, role, ours, boottime(), slot=slot, budget_end=budget_end)
-
-    def _note_failed_fork(self, role: Role, error: OSError) -> None:
-        """The system has no process or descriptor to give: again later, with those that there are meanwhile."""
-        log.error("fork failed", role=role, reason=str(error))
-        self._backoff[role].note_death(boottime(), was_fit=False, jitter=random.random())
-
-    def _become(self, role: Role, link: Link, number: int, slot: int) -> int:
-        """In the child: its whole life."""
-        structlog.contextvars.bind_contextvars(role=role.value, child=number)
-        setproctitle(f"forgeflow: {role} {number} {self._node.worker_id}")
-        entries: dict[Role, Callable[[], int]] = {
-            Role.COURIER: lambda: courier.main(link, self._config, self._node),
-            Role.SCHEDULER: lambda: scheduler.main(link, self._config, self._node),
-            Role.WORKER: lambda: worker.main(link, self._config, self._node, number, self._page, slot),
-        }
-        return entries[role]()
+    def _grow(self) -> None:
+        late = self._nursery.keep_reloading(serves=self._serves, is_leaving=self._phase is not Phase.RUNNING)
+        if late:
+            self._kill(late, End.WEDGED)
+        self._nursery.populate(serves=self._serves)
 
     # 5 orders to the courier, wakes to the workers
 
     def _order(self, *, has_strays: bool) -> None:
         now = boottime()
         if now >= self._timers.beat_at and self._phase < Phase.LEAVING:
-            self._send_courier("BEAT", children=self._children.living_workers(), sent_at=now)
-            self._timers.beat_at = now + self._config.worker.heartbeat_interval
+            for child in self._children.of(Role.COURIER):
+                if child.is_ready:
+                    child.link.send("BEAT", children=self._children.of_courier(child), sent_at=now)
+            # The old generation's leases may be shorter than ours.
+            generations = [self._nursery.generation, *(child.generation for child in self._children)]
+            self._timers.beat_at = now + min(each.config.worker.heartbeat_interval for each in generations)
         if self._children.unrecovered and not has_strays and now >= self._timers.recover_at:
             # Never before the dead worker's tree is empty, or the run would be executed twice.
             for dead in self._children.unrecovered.values():
-                self._send_courier(
+                its = self._children.courier_of(dead.generation.number)
+                if its is None:
+                    continue
+                its.link.send(
                     "RECOVER",
                     child=dead.number,
                     run=dead.run,
@@ -362,7 +326,7 @@ class Master:
             self._timers.recover_at = now + _RECOVER_AGAIN_SECONDS
 
     def _send_courier(self, kind: str, **data: Any) -> bool:
-        child = self._children.the(Role.COURIER)
+        child = self._children.newest_courier()
         return child is not None and child.link.send(kind, **data)
 
     def _tell(self, role: Role, kind: str) -> None:
@@ -405,6 +369,18 @@ class Master:
         self._children.by_pid.clear()
         self._phase = Phase.STOPPED
 
+    def _tell_manager(self) -> None:
+        workers = self._children.of(Role.WORKER)
+        busy = sum(child.is_executing for child in workers)
+        status = f"{self._phase.name.lower()}: {len(workers)} workers, {busy} busy"
+        if not self._was_ready and self._phase is Phase.RUNNING:
+            status = "starting: no child is ready yet; the log says why"
+        elif old := sum(child.generation.number != self._nursery.generation.number for child in self._children):
+            status += f", {old} processes of the configuration before"
+        if self._nursery.failure:
+            status += f"; reload failed: {self._nursery.failure}"
+        self._manager.tell(status, is_ready=self._was_ready, is_stopping=self._phase is not Phase.RUNNING)
+
     # 7 wait, and read what the children say
 
     def _wait(self, *, has_strays: bool) -> None:
@@ -430,12 +406,10 @@ class Master:
             deadlines.append(self._timers.beat_at)
         if self._children.unrecovered:
             deadlines.append(self._timers.recover_at)
-        for role, wanted in self._wanted().items():
-            if wanted > len(self._children.of(role)):
-                deadlines.append(self._backoff[role].not_before)
+        deadlines += [*self._nursery.deadlines(serves=self._serves), self._manager.tell_at]
         # A child that has come to its end dies when it does: no turn after turn until then.
         limits = [self._timers.kill_at, *(child.budget_end for child in self._children)]
-        limits += [self._fence.last_call(child.lease_end) for child in self._children if child.is_executing]
+        limits += [_last_call(child) for child in self._children if child.is_executing]
         deadlines += [max(limit, now + _DYING_SECONDS) for limit in limits]
         return min(_POLL_SECONDS, max(0.0, min(deadlines) - now))
 
@@ -453,6 +427,7 @@ class Master:
                 self._hear_ready(child, message)
             case "START":
                 child.run, child.attempt, child.idle_since = message["run"], message["attempt"], None
+                child.runs += 1
                 child.is_executing, child.may_continue = True, message["on_lease_loss"] == "continue"
             case "ENDED":
                 child.is_executing = False
@@ -469,7 +444,7 @@ class Master:
             case "DUE":
                 self._hear_due(message)
             case "BEATEN":
-                self._hear_beaten(message)
+                self._hear_beaten(child, message)
             case "RECOVERED":
                 self._children.unrecovered.pop(message["child"], None)
             case "FORGOTTEN":
@@ -488,7 +463,9 @@ class Master:
             self._timers.beat_at = self._timers.recover_at = 0.0
             self._wakes.is_peeking = False
         elif child.role is Role.WORKER:
-            child.lease_end = self._fence.lease_end(message["leased_at"])
+            child.lease_end = child.generation.fence.lease_end(message["leased_at"])
+        if child.is_retiring:
+            retire(child)
         if child.role in self._node.roles[-1:] and not self._was_ready:
             self._was_ready = True
             log.info("node ready", worker_id=self._node.worker_id)
@@ -505,12 +482,21 @@ class Master:
             if child := by_number.get(cancel["child"]):
                 child.link.send("CANCEL", run=cancel["run"], attempt=cancel["attempt"])
 
-    def _hear_beaten(self, message: Message) -> None:
+    def _hear_beaten(self, courier: Child, message: Message) -> None:
         """A worker whose lease was not renewed has lost its row, and with it its runs, to another node."""
         renewed, asked = set(message["renewed"]), set(message["asked"])
         for child in self._children.of(Role.WORKER):
             if child.number in renewed:
-                child.lease_end = self._fence.lease_end(message["sent_at"])
-                self._page.set_lease_end(child.slot, child.lease_end)
+                child.lease_end = courier.generation.fence.lease_end(message["sent_at"])
+                self._nursery.page.set_lease_end(child.slot, child.lease_end)
             elif child.number in asked and not (child.is_executing and child.may_continue):
                 self._kill(child, End.DISPOSSESSED)
+
+
+def _last_call(child: Child) -> float:
+    """From here on we kill the worker with its job, if it has not done so itself."""
+    return child.generation.fence.last_call(child.lease_end)
+
+
+def _must_be_fenced(child: Child, now: float) -> bool:
+    return child.is_executing and not child.may_continue and now >= _last_call(child)

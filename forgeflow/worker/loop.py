@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
+from setproctitle import setproctitle
 
 from forgeflow.config import Config
 from forgeflow.domain.lease import Fence
@@ -43,21 +44,20 @@ class Worker:
     orders: WorkerOrders
     connection: Connection
     executors: Mapping[str, Executor]
+    title: str
     endings: list[Ending] = field(default_factory=list)
 
 
-def fence_of(config: Config) -> Fence:
-    return Fence(config.worker.lease_duration, config.worker.fence_margin, config.worker.fence_grace)
-
-
-def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, slot: int) -> int:
+def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, slot: int, title: str) -> int:
     """The life of worker number `child` of a node.  Returns its exit code: 0 drained, 3 cannot boot, 75 again.
 
     75 after a connection broke in a claim: nobody can know then what this number owns, so another takes its place.
     79 after a result that the database does not take in any form; the run is charged for it.
     """
     become_subreaper()
-    orders = WorkerOrders(link, page, slot, fence_of(config))
+    settings = config.worker
+    fence = Fence(settings.lease_duration, settings.fence_margin, settings.fence_grace)
+    orders = WorkerOrders(link, page, slot, fence)
     owner = Owner(node.boot_id, child)
     executors = {"shell": ShellExecutor(config)}
     try:
@@ -84,7 +84,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     orders.begin_lease(asked_at)
     if not link.send("READY", leased_at=asked_at):
         return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
-    worker = Worker(config, owner, link, orders, connection, executors)
+    worker = Worker(config, owner, link, orders, connection, executors, title)
     while True:
         try:
             if not run_pass(worker):
@@ -127,6 +127,7 @@ def run_pass(worker: Worker) -> bool:
         return True
     if worker.orders.is_draining:
         return False
+    setproctitle(f"{worker.title} idle")
     if not worker.orders.wait_until_woken(asked_at, worker.connection.fileno()):
         raise StoreUnavailable("the database ended the session")
     return True
@@ -138,6 +139,7 @@ def _execute(worker: Worker, run: ClaimedRun) -> Ending:
     if not worker.link.send("START", run=run.id, attempt=run.attempt, on_lease_loss=run.on_lease_loss, budget=budget):
         # A master that is frozen so long that the link is full would not know what this worker does, nor charge it.
         raise StoreUnavailable("the master does not listen; the run is handed back unbegun")
+    setproctitle(f"{worker.title} run {run.id}")
     ending = execute_run(run, worker.executors, worker.orders)
     worker.link.send("ENDED", budget=_turn_seconds(worker.config))
     return ending

@@ -357,7 +357,7 @@ def test_child_that_fails_right_after_it_was_ready_is_forked_ever_more_slowly(
     wait_for_status(connection, submit(connection, "true"), "succeeded", timeout_seconds=40)
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR2, signal.SIGWINCH, signal.SIGPIPE])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGPIPE])
 def test_signals_that_mean_no_end_change_nothing(start_node: StartNode, connection: Connection, number: int) -> None:
     node = start_node()
     node.wait_for_log("node ready")

@@ -4,12 +4,13 @@ The test process is a sub-reaper while a test of this kind runs, so every orphan
 and is seen.
 """
 
+import configparser
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,33 @@ def environment_name(setting: str) -> str:
 
 
 class NodeProcess:
-    """A `forgeflow master` of our own, with the tests' intervals."""
+    """A `forgeflow master` of our own, with the tests' intervals.
 
-    def __init__(self, url: str, *, log_to: int | None = None, **settings: Any) -> None:
-        chosen = {**INTERVALS, "worker.concurrency": "2", "log.format": "json"}
-        chosen |= {name.replace("__", "."): value for name, value in settings.items()}
-        chosen.setdefault("database.url", url)
-        environment = {environment_name(name): value for name, value in chosen.items()}
+    Its settings are in its environment, or in `config_file`, where `configure` can change them.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        log_to: int | None = None,
+        config_file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._settings = {**INTERVALS, "worker.concurrency": "2", "log.format": "json"}
+        self._settings |= {name.replace("__", "."): value for name, value in settings.items()}
+        self._settings.setdefault("database.url", url)
+        self.config_file = config_file
+        if config_file:
+            self.configure()
+            chosen = {"FORGEFLOW_CONFIG": str(config_file)}
+        else:
+            chosen = {environment_name(name): value for name, value in self._settings.items()}
         self.log = tempfile.NamedTemporaryFile(prefix="forgeflow-node-", suffix=".log")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "forgeflow.cli", "master"],
-            env={"PATH": os.environ["PATH"], "HOME": "/", **environment},
+            env={"PATH": os.environ["PATH"], "HOME": "/", **chosen, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log if log_to is None else log_to,
@@ -44,6 +61,19 @@ class NodeProcess:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    def configure(self, **settings: str) -> None:
+        """Write the file anew, with these changes; the node reads it at the next HUP."""
+        assert self.config_file
+        self._settings |= {name.replace("__", "."): value for name, value in settings.items()}
+        parser = configparser.ConfigParser(interpolation=None)
+        for name, value in self._settings.items():
+            section, _, key = name.rpartition(".")
+            if not parser.has_section(section):
+                parser.add_section(section)
+            parser.set(section, key, value)
+        with self.config_file.open("w") as file:
+            parser.write(file)
 
     def log_text(self) -> str:
         return Path(self.log.name).read_text()

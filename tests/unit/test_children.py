@@ -1,13 +1,21 @@
 """The master's bookkeeping, without forking."""
 
+from uuid import uuid4
+
 import pytest
 
-from forgeflow.master.children import Backoff, Child, Children, End, Role, Step, bury, ladder_step
+from forgeflow.config import Config
+from forgeflow.domain.node import Node
+from forgeflow.master.children import Backoff, Child, Children, End, Generation, Role, Step, bury, ladder_step
 from forgeflow.process.link import Link
 
 
+def generation(number: int) -> Generation:
+    return Generation(number, Config(), Node(uuid4(), "node", "host", "machine", 1, ("scheduler", "worker"), 4, "0"))
+
+
 def worker(number: int, **state: object) -> Child:
-    child = Child(100 + number, number, Role.WORKER, Link.pair()[0], 0.0)
+    child = Child(100 + number, number, Role.WORKER, generation(1), Link.pair()[0], 0.0)
     for name, value in state.items():
         setattr(child, name, value)
     return child
@@ -59,12 +67,23 @@ def test_most_recently_idle_worker_is_woken_first() -> None:
     assert [child.number for child in children.idle_workers()] == [3, 1]
 
 
-def test_only_ready_workers_have_leases_to_renew() -> None:
+def test_leases_are_renewed_by_the_courier_of_the_same_configuration() -> None:
+    """The one before may have another database; when its courier is gone, the next one tries."""
     children = Children()
-    for number, is_ready in ((1, True), (2, False), (3, True)):
-        child = worker(number, is_ready=is_ready)
+    first, second, third = generation(1), generation(2), generation(3)
+    workers = [
+        worker(1, is_ready=True, generation=first),
+        worker(2, is_ready=False, generation=first),
+        worker(3, is_ready=True, generation=second),
+        worker(4, is_ready=True, generation=third),
+    ]
+    old = worker(11, is_ready=True, generation=first, role=Role.COURIER)
+    new = worker(12, is_ready=True, generation=second, role=Role.COURIER)
+    for child in (*workers, old, new):
         children.by_pid[child.pid] = child
-    assert children.living_workers() == [1, 3]
+    assert (children.of_courier(old), children.of_courier(new)) == ([1], [3])
+    del children.by_pid[old.pid]
+    assert children.of_courier(new) == [1, 3]
 
 
 @pytest.mark.parametrize(

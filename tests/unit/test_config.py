@@ -116,6 +116,8 @@ def test_shipped_file_names_every_short_variable_at_its_key() -> None:
 
 
 CHANGED = {
+    "worker.recycle_runs": "1000",
+    "executor.shell.memory_limit": "1G",
     "database.schema": "other",
     "server.roles": "worker",
     "server.listen": "127.0.0.1:9",
@@ -473,3 +475,10 @@ def test_fence_that_does_not_fit_into_the_lease_is_refused(settings: dict[str, s
     with pytest.raises(ConfigError) as refused:
         load_config(environ={}, overrides=settings)
     assert told in str(refused.value)
+
+
+def test_limits_may_be_switched_off() -> None:
+    limits = load(FORGEFLOW_WORKER_RECYCLE_AGE="never", FORGEFLOW_WORKER_RECYCLE_MEMORY=" Never ").worker
+    assert (limits.recycle_age, limits.recycle_memory, limits.recycle_runs) == (None, None, None)
+    with pytest.raises(ConfigError, match=r"worker\.recycle_age .*expected a duration"):
+        load(FORGEFLOW_WORKER_RECYCLE_AGE="nevermore")

@@ -7,7 +7,7 @@ import pytest
 
 from forgeflow.config import load_config
 from forgeflow.domain.node import Node
-from forgeflow.master import loop
+from forgeflow.master import loop, nursery
 from forgeflow.master.children import Child, End, Role
 from forgeflow.master.loop import Master
 from forgeflow.process.clock import boottime
@@ -20,14 +20,16 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         node = Node(uuid4(), "node", "host", "machine", 1, ("scheduler", "worker"), 4, "0")
-        self.master = Master(load_config(environ={}), node)
+        config = load_config(environ={})
+        self.master = Master(config, node, lambda: config)
         self.killed: list[int] = []
         monkeypatch.setattr(loop, "kill_child", self.killed.append)
         self.courier = self.add(Role.COURIER, 1)
 
     def add(self, role: Role, number: int, **state: object) -> Link:
         ours, theirs = Link.pair()
-        child = Child(9_000_000 + number, number, role, ours, boottime(), slot=number % 4, is_ready=True)
+        generation = self.master._nursery.generation
+        child = Child(9_000_000 + number, number, role, generation, ours, boottime(), slot=number % 4, is_ready=True)
         for name, value in state.items():
             setattr(child, name, value)
         self.master._children.by_pid[child.pid] = child
@@ -88,7 +90,7 @@ def test_worker_whose_lease_was_not_renewed_is_killed_and_the_others_are_not(sce
     assert scene.killed == [9_000_002]
     assert scene.child(2).end is End.DISPOSSESSED
     assert scene.child(3).lease_end == sent_at + 30.0
-    assert scene.master._page.lease_end(3) == pytest.approx(sent_at + 30.0)
+    assert scene.master._nursery.page.lease_end(3) == pytest.approx(sent_at + 30.0)
 
 
 def test_job_that_may_continue_keeps_its_worker_until_it_ends(scene: Scene) -> None:
@@ -149,7 +151,7 @@ def test_child_that_would_die_again_at_once_is_not_forked_at_once(
 ) -> None:
     scene.add(Role.WORKER, 2, is_ready=is_ready, forked_at=boottime() - age)
     scene.master._note_death(scene.child(2), code)
-    assert (scene.master._backoff[Role.WORKER].not_before > boottime()) is pauses
+    assert (scene.master._nursery._backoff[Role.WORKER].not_before > boottime()) is pauses
 
 
 def test_fork_that_fails_is_tried_again_later(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +160,9 @@ def test_fork_that_fails_is_tried_again_later(scene: Scene, monkeypatch: pytest.
     def refuse(*_: object, **__: object) -> int:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(loop, "fork_child", refuse)
+    monkeypatch.setattr(nursery, "fork_child", refuse)
     before = open_descriptors()
-    scene.master._fork(Role.WORKER)
+    scene.master._nursery.fork(Role.WORKER, scene.master._nursery.generation)
     assert scene.master._children.of(Role.WORKER) == []
-    assert scene.master._backoff[Role.WORKER].not_before > boottime()
+    assert scene.master._nursery._backoff[Role.WORKER].not_before > boottime()
     assert open_descriptors() == before
