@@ -82,6 +82,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
         log.warning("worker starts again", reason=str(error))
         return EXIT_TRY_AGAIN
     orders.begin_lease(asked_at)
+    setproctitle(f"{title} idle")
     if not link.send("READY", leased_at=asked_at):
         return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
     worker = Worker(config, owner, link, orders, connection, executors, title)
@@ -127,7 +128,6 @@ def run_pass(worker: Worker) -> bool:
         return True
     if worker.orders.is_draining:
         return False
-    setproctitle(f"{worker.title} idle")
     if not worker.orders.wait_until_woken(asked_at, worker.connection.fileno()):
         raise StoreUnavailable("the database ended the session")
     return True
@@ -141,6 +141,7 @@ def _execute(worker: Worker, run: ClaimedRun) -> Ending:
         raise StoreUnavailable("the master does not listen; the run is handed back unbegun")
     setproctitle(f"{worker.title} run {run.id}")
     ending = execute_run(run, worker.executors, worker.orders)
+    setproctitle(f"{worker.title} idle")
     worker.link.send("ENDED", budget=_turn_seconds(worker.config))
     return ending
 
