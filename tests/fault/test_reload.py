@@ -220,6 +220,23 @@ def test_reloads_that_come_together_are_one_more(node: NodeProcess, connection: 
     assert "child died" not in node.log_text()
 
 
+def test_many_reloads_over_long_jobs_pile_nothing_up(node: NodeProcess, connection: Connection) -> None:
+    """100 HUPs in a second while both workers are busy: three workers at most, and both jobs end."""
+    busy = [submit(connection, "sleep 4; echo unharmed") for _ in range(2)]
+    for job_id in busy:
+        wait_for_status(connection, job_id, "running")
+    pause = threading.Event()
+    with Census(node) as census:
+        for _ in range(100):
+            node.signal(signal.SIGHUP)
+            pause.wait(0.01)
+        for job_id in busy:
+            run = wait_for_status(connection, job_id, "succeeded")
+            assert (run.attempt, run.output_head) == (1, "unharmed\n")
+        wait_for(lambda: len(generations(node)) == 4 and len({each.split()[1] for each in generations(node)}) == 1)
+    assert census.most == 3
+
+
 def test_term_during_a_reload_wins(node: NodeProcess, connection: Connection, database_url: str) -> None:
     """The first worker of the new generation is still waiting for its database."""
     running = submit(connection, "sleep 1; echo unharmed")

@@ -57,6 +57,28 @@ def test_hundreds_of_signals_do_not_hide_a_term(start_node: StartNode, connectio
     assert node.wait() == 0
 
 
+@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.proof)])
+def test_storm_of_signals_with_a_slow_reader_of_the_log_stops_nothing(
+    start_node: StartNode, connection: Connection, count: int
+) -> None:
+    """The log goes into a pipe that is read a line at a time, now and then; handlers must not write into it."""
+    reading, writing = os.pipe()
+    node = start_node(log_to=writing, worker__concurrency="1")
+    os.close(writing)
+    job_id = submit(connection, "sleep 2; echo unharmed")
+    wait_for_status(connection, job_id, "running")
+    kinds = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT)
+    for number in range(count):
+        node.signal(kinds[number % len(kinds)])
+        if number % 100 == 0:
+            os.read(reading, 200)
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.attempt, run.output_head) == (1, "unharmed\n")
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+    assert node.stop() == 0
+    os.close(reading)
+
+
 def test_term_to_every_process_at_once_lets_jobs_finish(start_node: StartNode, connection: Connection) -> None:
     """As a service manager does that knows no better: twice to the master, once to each child."""
     node = start_node()
