@@ -96,6 +96,44 @@ class Signals:
                 pass
 
 
+class Watchdog:
+    """Our end of NOTIFY_SOCKET: a master that is frozen must be dead before its leases can pass.
+
+    Its workers end their jobs by themselves then; but one that is killed meanwhile leaves its job to nobody else.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._heard_at = self._looked_at = 0.0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.bind("")  # the kernel gives it an abstract name of its own
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def environment(self) -> dict[str, str]:
+        """For the master that is being started now."""
+        self._heard_at = float("inf")  # its watch begins with its first word
+        name = self._socket.getsockname()[1:].decode()
+        return {"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": str(int(self._seconds * 1e6))}
+
+    @property
+    def look_seconds(self) -> float:
+        """How often to call `is_silent`."""
+        return self._seconds / 3
+
+    def is_silent(self) -> bool:
+        """Whether the master has said nothing for too long; not when it was us who slept."""
+        now = boottime()
+        with contextlib.suppress(BlockingIOError):
+            while self._socket.recv(4096):
+                self._heard_at = now
+        if now - self._looked_at > self._seconds and self._heard_at < now:
+            self._heard_at = now
+        self._looked_at = now
+        return now - self._heard_at > self._seconds
+
+
 class Postgres:
     """The embedded server, its death noticed whether or not it is our child."""
 
@@ -152,6 +190,7 @@ class Guard:
     signals: Signals
     postgres: Postgres | None
     environment: Mapping[str, str]
+    watchdog: Watchdog
     greet: Callable[[], bool]
     master: Service = field(default_factory=lambda: Service("master"))
     web: Service = field(default_factory=lambda: Service("web"))
@@ -177,6 +216,9 @@ class Guard:
     def run_pass(self) -> bool:
         """One turn; False when all has stopped.  Blocks for a second at most, but while PostgreSQL starts again."""
         strays = self._reap()
+        if self.master.pid and self.watchdog.is_silent():
+            log.error("service killed, for it gave no sign of life", service="master", pid=self.master.pid)
+            kill_child(self.master.pid)
         self._obey()
         if self.postgres and not strays:
             self.postgres.revive()
@@ -267,7 +309,7 @@ class Guard:
     def _start(self, command: str) -> int:
         # -P: a file random.py in the folder where we were started is not the standard library's.
         arguments = [sys.executable, "-P", "-m", "forgeflow.cli", command]
-        environment = dict(self.environment)
+        environment = dict(self.environment) | (self.watchdog.environment() if command == "master" else {})
         if self.postgres:
             environment["FORGEFLOW_DATABASE_URL"] = self.postgres.url
 
@@ -289,6 +331,7 @@ class Guard:
             seconds = _POLL_SECONDS
         else:
             seconds = _START_POLL_SECONDS
+        seconds = min(seconds, self.watchdog.look_seconds)
         self.signals.wait(seconds, *([self.postgres.fileno()] if self.postgres else []))
 
     def _end_everything(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from forgeflow.cli.guard import Guard, Interrupted, Postgres, Signals, end_children
+from forgeflow.cli.guard import Guard, Interrupted, Postgres, Signals, Watchdog, end_children
 from forgeflow.config import Config, load_config
 from forgeflow.embedded import EmbeddedServer, start_server
 from forgeflow.errors import ConfigError, StateTaken
@@ -41,7 +41,7 @@ def run_up(config_file: str | None, *, listen: str | None, data_dir: str | None)
             url = postgres.url if postgres else config.database.url
             with signals.interruptible():
                 _migrate(load_config(config_file, overrides={**overrides, "database.url": url}))
-            code = Guard(signals, postgres, environment, lambda: _greet(config)).run()
+            code = Guard(signals, postgres, environment, _watchdog(config), lambda: _greet(config)).run()
     except Interrupted:
         end_children(signals)
         code = 0
@@ -168,6 +168,12 @@ def _environment(config: Config, config_file: str | None) -> dict[str, str]:
     if config_file:
         chosen["FORGEFLOW_CONFIG"] = str(Path(config_file).absolute())
     return {**os.environ, **chosen}
+
+
+def _watchdog(config: Config) -> Watchdog:
+    """As quick as the unit's, and quicker where leases are short."""
+    worker = config.worker
+    return Watchdog(min(15.0, worker.lease_duration - worker.heartbeat_interval - worker.fence_margin))
 
 
 def _reachable(config: Config) -> tuple[str, int]:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -306,6 +307,31 @@ def test_killed_master_leaves_nothing_and_is_started_again(state: Path) -> None:
     assert wait_for(lambda: up.service("forgeflow: master")) != master
     wait_for(lambda: up.succeeded(job), why="the second try")
     assert up.runs_a_job()
+    assert up.stop() == 0
+
+
+def test_frozen_master_is_killed_before_its_leases_can_pass_and_started_again(state: Path) -> None:
+    """And the job of a worker that was killed meanwhile, which nobody else would end."""
+    up = Up(state).started()
+    master = wait_for(lambda: up.service("forgeflow: master"))
+    mark = state.parent / "beats"
+    job = up.submit(f"[ -e {mark} ] && exit 0; while :; do date +%s.%N >> {mark}; sleep 0.02; done")
+    wait_for(lambda: mark.exists() and mark.read_text().count("\n") > 2, why="the job")
+    (worker,) = [pid for pid in descendants(master) if " run " in title(pid)]
+    os.kill(master, signal.SIGSTOP)
+    frozen_at = time.time()
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: ended(master), why="the watchdog")
+    assert "gave no sign of life" in up.log.read_text()
+    assert wait_for(lambda: up.service("forgeflow: master")) != master
+    wait_for(lambda: up.succeeded(job), why="the second try")
+    assert float(mark.read_text().split()[-1]) < frozen_at + 2.0, "the lease of the tests"
+    assert up.stop() == 0
+
+
+def test_master_that_is_stopped_while_frozen_is_woken(state: Path) -> None:
+    up = Up(state).started()
+    os.kill(wait_for(lambda: up.service("forgeflow: master")), signal.SIGSTOP)
     assert up.stop() == 0
 
 
