@@ -1,23 +1,16 @@
 """A leader that dies, freezes or loses its session; servers that must not be led over."""
 
 import os
-import shutil
 import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from forgeflow.embedded import start_server, stop_server
 from forgeflow.store.connection import Connection, connect
-from forgeflow.store.schema import migrate
-from tests.support.databases import FAST, config_for
+from tests.support.databases import config_for, standby_server
 from tests.support.processes import NodeProcess, children_of, nothing_left_behind, title
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
@@ -201,43 +194,6 @@ def seconds_until_due(connection: Connection) -> float:
     return float(row[0])
 
 
-@pytest.fixture
-def pooler(database_url: str) -> Iterator[str]:
-    """A real pgbouncer in transaction mode before the test's database; yields the URL through it."""
-    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("pgbouncer is not installed")
-        pytest.skip("pgbouncer is not installed")
-    facts = conninfo_to_dict(database_url)
-    folder = Path(tempfile.mkdtemp(prefix="forgeflow-pooler-"))
-    folder.chmod(0o777)
-    (folder / "users").write_text(f'"{facts["user"]}" "{facts["password"]}"\n')
-    (folder / "pgbouncer.ini").write_text(
-        f"[databases]\n* = host={facts['host']} port={facts['port']}\n[pgbouncer]\nlisten_addr =\n"
-        f"unix_socket_dir = {folder}\nlisten_port = 6432\nauth_type = scram-sha-256\nauth_file = {folder}/users\n"
-        "pool_mode = transaction\nignore_startup_parameters = options,extra_float_digits\n"
-    )
-    # It refuses to run as root, and the server's socket folder is its account's alone: be that one.
-    owner = Path(str(facts["host"])).stat()
-    is_root = os.geteuid() == 0
-    process = subprocess.Popen(
-        [program, "-q", str(folder / "pgbouncer.ini")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        user=owner.st_uid if is_root else None,
-        group=owner.st_gid if is_root else None,
-        extra_groups=[] if is_root else None,
-    )
-    try:
-        wait_for(lambda: (folder / ".s.PGSQL.6432").exists() or process.poll() is not None)
-        yield make_conninfo(database_url, host=str(folder), port=6432)
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder)
-
-
 def test_pooler_is_refused_with_a_sentence(pooler: str, start_node: StartNode, connection: Connection) -> None:
     with psycopg.connect(pooler) as through:
         assert through.execute("SELECT 1").fetchone() == (1,)
@@ -249,20 +205,8 @@ def test_pooler_is_refused_with_a_sentence(pooler: str, start_node: StartNode, c
 
 def test_standby_is_refused_with_a_sentence_until_it_is_promoted() -> None:
     """A standby grants the leader's lock, too."""
-    state = Path(tempfile.mkdtemp(prefix="forgeflow-standby-"))
-    state.chmod(0o755)
-    server = start_server(state, settings=FAST)
-    config = config_for(server.url)
-    with connect(config, "test") as connection:
-        migrate(connection, config)
-    stop_server(server)
-    signal_file = server.data_dir / "standby.signal"
-    signal_file.touch()
-    if os.geteuid() == 0:
-        owner = server.data_dir.stat()
-        os.chown(signal_file, owner.st_uid, owner.st_gid)
-    server = start_server(state, settings=FAST)
-    try:
+    with standby_server() as server:
+        config = config_for(server.url)
         with nothing_left_behind(ignore={server.pid}):
             node = NodeProcess(server.url)
             try:
@@ -275,9 +219,6 @@ def test_standby_is_refused_with_a_sentence_until_it_is_promoted() -> None:
                     wait_for_status(connection, submit(connection, "true"), "succeeded")
             finally:
                 node.stop()
-    finally:
-        stop_server(server)
-        shutil.rmtree(state, ignore_errors=True)
 
 
 def test_stopped_leader_hands_over_at_once(start_node: StartNode, connection: Connection) -> None:

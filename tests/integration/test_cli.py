@@ -1,7 +1,6 @@
 """The command line: what it says, its exit codes, and that it never shows a traceback or a password."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -20,46 +19,12 @@ from forgeflow.cli.exits import exit_with
 from forgeflow.cli.main import cli
 from forgeflow.store.connection import connect
 from forgeflow.store.schema import record_migration
-from tests.support.databases import INTERVALS, config_for, drop_database, make_database
+from tests.support.commands import SECRET, command, environment, refused, run
+from tests.support.databases import config_for
 from tests.support.waiting import wait_for
 
-SECRET = "hunter2"
 COMMANDS = sorted(cli.commands)
 SERVERS = ("up", "master", "web", "migrate")
-
-
-def environment(**variables: str) -> dict[str, str]:
-    intervals = {f"FORGEFLOW_{name}".upper().replace(".", "_"): value for name, value in INTERVALS.items()}
-    return {"PATH": os.environ["PATH"], "FORGEFLOW_CONCURRENCY": "2", **intervals, **variables}
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "forgeflow.cli", *arguments]
-
-
-def run(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `forgeflow`, started in that folder."""
-    done = subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    assert SECRET not in done.stdout + done.stderr
-    return done.returncode, done.stdout, done.stderr
-
-
-def refused(folder: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Exit code and the one sentence."""
-    code, output, complaint = run(folder, *arguments, **variables)
-    assert output == ""
-    (line,) = complaint.splitlines()
-    assert line.startswith("forgeflow: ")
-    return code, line.removeprefix("forgeflow: ")
 
 
 @pytest.fixture
@@ -78,13 +43,6 @@ def free_port() -> int:
 def nowhere(free_port: int) -> str:
     """The URL of a server that is not there."""
     return f"postgresql://me:{SECRET}@127.0.0.1:{free_port}/forge"
-
-
-@pytest.fixture
-def empty_database(server_url: str) -> Iterator[str]:
-    url = make_database(server_url)
-    yield url
-    drop_database(server_url, url)
 
 
 # Help

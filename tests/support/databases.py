@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from forgeflow.config import Config, load_config
-from forgeflow.embedded import start_server, stop_server
+from forgeflow.embedded import EmbeddedServer, start_server, stop_server
 from forgeflow.store.connection import connect
 from forgeflow.store.schema import migrate
 
@@ -52,6 +52,31 @@ def test_server() -> Iterator[str]:
         server = start_server(state, binaries=Path(given) if given else None, max_connections=200, settings=FAST)
         try:
             yield server.url
+        finally:
+            stop_server(server)
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def standby_server() -> Iterator[EmbeddedServer]:
+    """A migrated server that was put into standby afterwards; nobody streams to it."""
+    state = Path(tempfile.mkdtemp(prefix="forgeflow-standby-"))
+    state.chmod(0o755)
+    try:
+        server = start_server(state, settings=FAST)
+        config = config_for(server.url)
+        with connect(config, "test") as connection:
+            migrate(connection, config)
+        stop_server(server)
+        signal_file = server.data_dir / "standby.signal"
+        signal_file.touch()
+        if os.geteuid() == 0:
+            owner = server.data_dir.stat()
+            os.chown(signal_file, owner.st_uid, owner.st_gid)
+        server = start_server(state, settings=FAST)
+        try:
+            yield server
         finally:
             stop_server(server)
     finally:

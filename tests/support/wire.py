@@ -53,6 +53,11 @@ class Wire:
         self.cut()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._open) // 2
+
     def set_mode(self, mode: Mode) -> None:
         with self._changed:
             self._mode = mode

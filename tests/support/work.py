@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from forgeflow.service.jobs import submit_job
 from forgeflow.service.requests import read_job_request
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
+from forgeflow.store.nodes import beat_node
 from forgeflow.store.runs import RunRow
 from tests.support.waiting import wait_for
 
@@ -32,6 +33,23 @@ def wait_for_status(connection: Connection, job_id: UUID, status: str, *, timeou
 
     wait_for(has_status, timeout_seconds=timeout_seconds, why=f"the run of job {job_id} {status}")
     return only_run(connection, job_id)
+
+
+def beat(connection: Connection, worker_id: str, *, hostname: str = "elsewhere", lease_seconds: float = 60.0) -> None:
+    """Be a node without workers, with a lease of that length from now on."""
+    beat_node(
+        connection,
+        boot_id=uuid4(),
+        worker_id=worker_id,
+        hostname=hostname,
+        machine="m",
+        pid=7,
+        roles=["worker"],
+        concurrency=2,
+        version="0",
+        children=[],
+        lease_seconds=lease_seconds,
+    )
 
 
 class Beacon:
