@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -51,7 +51,7 @@ _DATABASE_URL = re.compile(
 _DATABASE_WORDS = re.compile(r"\s*(?:[a-z_]+\s*=\s*(?:'(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)+)(?:\s+|$))+")
 
 
-def _in_seconds(text: str) -> float:
+def in_seconds(text: str) -> float:
     """`30s`, `1m30s`, `250ms` in seconds; bare numbers are refused, for nobody knows the unit.  Raises ValueError."""
     if not _DURATION.fullmatch(text):
         raise ValueError("expected a duration such as 30s, 5m or 1h30m")
@@ -70,10 +70,10 @@ def _in_bytes(text: str) -> int:
 
 
 def _duration(*, at_most: str = "366d") -> BeforeValidator:
-    longest = _in_seconds(at_most)
+    longest = in_seconds(at_most)
 
     def check(value: Any) -> float:
-        seconds = _in_seconds(value.strip()) if isinstance(value, str) else float(value)
+        seconds = in_seconds(value.strip()) if isinstance(value, str) else float(value)
         if not 0 < seconds <= longest:
             raise ValueError(f"expected a duration of more than 0 and at most {at_most}")
         return seconds
@@ -249,7 +249,7 @@ class Config(BaseModel):
     def _intervals_fit(self) -> Self:
         """How far apart the intervals of a node must be, for a lease to be renewed, and a job fenced, in time."""
         if problems := list(_misfits(self.worker)):
-            raise ValueError("; ".join(problems))
+            raise ValueError(*problems)
         return self
 
     def worker_id(self) -> str:
@@ -300,6 +300,29 @@ def known_keys() -> dict[str, dict[str, Any]]:
     }
 
 
+def secret_keys() -> set[str]:
+    """The dotted keys whose values are for no eye: those that have no place in a repr."""
+    return {
+        f"{section_name(attribute)}.{info.alias or key}"
+        for attribute, section in dict(Config()).items()
+        for key, info in type(section).model_fields.items()
+        if not info.repr
+    }
+
+
+def effective(config: Config, dotted: str) -> Any:
+    """The value of that key.  Raises KeyError for a key that is none."""
+    section, _, key = dotted.rpartition(".")
+    return getattr(config, section.replace(".", "_")).model_dump(by_alias=True)[key]
+
+
+def in_words(value: Any) -> str:
+    """A value of the configuration as its file would have it."""
+    if isinstance(value, float):
+        return f"{value:g}s"
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
 def find_file(explicit: str | None, environ: Mapping[str, str]) -> Path | None:
     """The first of: `explicit`, FORGEFLOW_CONFIG, ./conf/forgeflow.ini, /etc/forgeflow/forgeflow.ini.
 
@@ -315,11 +338,21 @@ def find_file(explicit: str | None, environ: Mapping[str, str]) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class Setting:
     """A value as it was given, and where: what a complaint names, for the value itself may be a password."""
 
-    text: str
+    text: str = field(repr=False)
     origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A configuration, and what was set where: by dotted key, as given; `file_settings` also where it was beaten."""
+
+    config: Config
+    file: Path | None
+    file_settings: Mapping[str, Setting]
+    environment_settings: Mapping[str, Setting]
 
 
 def _nearest(word: str, known: list[str]) -> str:
@@ -355,18 +388,18 @@ def _parse(path: Path) -> configparser.ConfigParser:
     return parser
 
 
-def _read_file(path: Path, problems: list[str]) -> dict[str, _Setting]:
+def _read_file(path: Path, problems: list[str]) -> dict[str, Setting]:
     """The settings of a file by their dotted names; what is unknown in it is added to `problems`."""
     parser = _parse(path)
     known = known_keys()
-    found: dict[str, _Setting] = {}
+    found: dict[str, Setting] = {}
     for section in parser.sections():
         if section not in known:
             problems.append(f"{path}: unknown section [{section}]; {_nearest(section, list(known))}")
             continue
         for key, text in parser.items(section):
             if key in known[section]:
-                found[f"{section}.{key}"] = _Setting(text, str(path))
+                found[f"{section}.{key}"] = Setting(text, str(path))
             else:
                 hint = _nearest(key, list(known[section]))
                 problems.append(f"{path}: unknown key {section}.{key}; {hint}")
@@ -387,19 +420,19 @@ def variable_names() -> dict[str, str]:
 _OTHER_VARIABLES = {"FORGEFLOW_CONFIG", "FORGEFLOW_DATA_DIR", *RUN_VARIABLES}
 
 
-def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, _Setting]:
+def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Setting]:
     """The settings in the environment; `<NAME>_FILE` names a file that holds the value.
 
     Names that are not known, and settings that are given twice and differ, are added to `problems`.
     """
     known = variable_names()
     problems += _unknown_variables(environ, set(known))
-    found: dict[str, _Setting] = {}
+    found: dict[str, Setting] = {}
     for name, dotted in known.items():
-        given = [_Setting(environ[name], name)] if name in environ else []
+        given = [Setting(environ[name], name)] if name in environ else []
         if file := environ.get(f"{name}_FILE"):
             text = _read_text(Path(file), f"{name}_FILE:")
-            given.append(_Setting(text.strip(), f"{name}_FILE"))
+            given.append(Setting(text.strip(), f"{name}_FILE"))
         for setting in given:
             before = found.setdefault(dotted, setting)
             if before.text != setting.text:
@@ -430,18 +463,18 @@ def _expected(problem: Mapping[str, Any]) -> str:
             return str(problem["msg"])
 
 
-def _complaints(error: ValidationError, settings: Mapping[str, _Setting]) -> Iterator[str]:
+def _complaints(error: ValidationError, settings: Mapping[str, Setting]) -> Iterator[str]:
     """Each refused setting by its dotted name and origin; the refused values stay out."""
     for problem in error.errors(include_url=False, include_input=False):
         if not problem["loc"]:
-            yield _expected(problem)
+            yield from problem["ctx"]["error"].args
             continue
         attribute, key = str(problem["loc"][0]), str(problem["loc"][1])
         name = f"{section_name(attribute)}.{key}"
         yield f"{name} ({settings[name].origin}): {_expected(problem)}"
 
 
-def _validated(settings: Mapping[str, _Setting], problems: list[str]) -> Config:
+def _validated(settings: Mapping[str, Setting], problems: list[str]) -> Config:
     """The defaults with the settings over them; what is refused is added to `problems`."""
     values: dict[str, dict[str, str]] = {}
     for name, setting in settings.items():
@@ -457,24 +490,34 @@ def _validated(settings: Mapping[str, _Setting], problems: list[str]) -> Config:
         return Config()
 
 
+def read_config(
+    explicit: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Reading:
+    """Read and check everything.  `overrides` maps `section.key` to text and beats the environment.
+
+    Raises ConfigError, one sentence that names every key that is wrong and where it was set, with the nearest known
+    key for an unknown one; its `problems` are the same one by one.
+    """
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    path = find_file(explicit, environ)
+    from_file = _read_file(path, problems) if path else {}
+    from_environment = _read_environment(environ, problems)
+    options = {name: Setting(text, "option") for name, text in (overrides or {}).items()}
+    config = _validated(from_file | from_environment | options, problems)
+    if problems:
+        raise ConfigError("configuration refused: " + "; ".join(problems), problems)
+    return Reading(config, path, from_file, from_environment)
+
+
 def load_config(
     explicit: str | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read and check everything.  `overrides` maps `section.key` to text and beats the environment.
-
-    Raises ConfigError, one sentence that names every key that is wrong and where it was set, with the nearest known
-    key for an unknown one.
-    """
-    environ = os.environ if environ is None else environ
-    problems: list[str] = []
-    path = find_file(explicit, environ)
-    settings = _read_file(path, problems) if path else {}
-    settings |= _read_environment(environ, problems)
-    settings |= {name: _Setting(text, "option") for name, text in (overrides or {}).items()}
-    config = _validated(settings, problems)
-    if problems:
-        raise ConfigError("configuration refused: " + "; ".join(problems))
-    return config
+    """The configuration alone; arguments and errors as of `read_config`."""
+    return read_config(explicit, environ=environ, overrides=overrides).config

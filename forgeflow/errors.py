@@ -13,7 +13,14 @@ class ForgeError(Exception):
 
 
 class ConfigError(ForgeError):
-    """The configuration cannot be used; the process must not start (exit 78)."""
+    """The configuration cannot be used; the process must not start (exit 78).
+
+    `problems` has a sentence for each key that is wrong, none of them with its value.
+    """
+
+    def __init__(self, detail: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(detail)
+        self.problems = tuple(problems) or (detail,)
 
 
 class AddressTaken(ForgeError):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors as pg
 from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import Row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -144,6 +144,20 @@ def required_url(config: Config) -> str:
             "database.url is not a libpq URL: one of its options is not known, or it is not well formed"
         ) from None
     return config.database.url
+
+
+# What may be shown of a URL: a list of what is harmless, for libpq gets new kinds of secrets with its versions.
+_SHOWN = ("host", "hostaddr", "port", "user", "dbname", "service", "sslmode", "target_session_attrs")
+
+
+def shown_url(url: str) -> str:
+    """Where a libpq URL leads, in libpq's words; `password=***` for a password, and nothing that is not harmless."""
+    try:
+        facts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return "***"
+    shown = make_conninfo("", **{name: facts[name] for name in _SHOWN if facts.get(name)})
+    return f"{shown} password=***".strip() if facts.get("password") else shown
 
 
 @contextmanager
