@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from forgeflow.cli.say import complain
 from forgeflow.errors import (
     AddressTaken,
     ConfigError,
@@ -42,7 +43,7 @@ def exit_with(action: Callable[[], int]) -> NoReturn:
     try:
         code = action()
     except ForgeError as error:
-        print("forgeflow:", " ".join(str(error).split()), file=sys.stderr)  # noqa: T201
+        complain(str(error))
         code = exit_code(error)
     except KeyboardInterrupt:
         code = INTERRUPTED

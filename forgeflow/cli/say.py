@@ -1,0 +1,34 @@
+"""Words for people and documents for programs; that nobody takes them changes no exit code, which says it all."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+
+def say(text: str) -> None:
+    """A line on stdout, escaped where it might command a terminal, or where the terminal lacks a character."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    _write(text if text.isprintable() else repr(text)[1:-1])
+
+
+def say_document(document: object) -> None:
+    """One JSON document on stdout."""
+    _write(json.dumps(document, indent=2))
+
+
+def complain(text: str) -> None:
+    """A line on stderr, whatever `text` is made of."""
+    _write(f"forgeflow: {' '.join(text.split())}", to_stderr=True)
+
+
+def _write(text: str, *, to_stderr: bool = False) -> None:
+    try:
+        click.echo(text, err=to_stderr)
+    except OSError:  # the disk is full, or `| head` has ended
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 2 if to_stderr else 1)  # or Python fails over what is still in its buffer
