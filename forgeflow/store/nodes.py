@@ -50,6 +50,32 @@ class SessionFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """How the server keeps a commit, and what is left of it; None: no limit, or no such transaction."""
+
+    version_number: int
+    fsync: str
+    synchronous_commit: str
+    server_left: int
+    database_left: int | None
+    role_left: int | None
+    oldest_seconds: float | None
+    oldest_pid: int | None
+    oldest_application: str | None
+    hidden_transactions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLease:
+    """What a node's lease has left, in seconds by the database's clock; below 0 once it has passed."""
+
+    worker_id: str
+    hostname: str
+    pid: int
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class RivalNode:
     """Another node of the same name."""
 
@@ -123,6 +149,17 @@ def session_facts(connection: Connection) -> SessionFacts:
     facts = fetch_one(connection, "nodes/session_facts", SessionFacts)
     assert facts
     return facts
+
+
+def server_facts(connection: Connection) -> ServerFacts:
+    facts = fetch_one(connection, "nodes/server_facts", ServerFacts)
+    assert facts
+    return facts
+
+
+def node_leases(connection: Connection, *, worker_id: str | None, hostname: str | None) -> list[NodeLease]:
+    """Of the nodes with that name and host, None for any; the longest first."""
+    return fetch_all(connection, "nodes/node_leases", NodeLease, {"worker_id": worker_id, "hostname": hostname})
 
 
 def rival_nodes(connection: Connection, *, worker_id: str, boot_id: UUID) -> list[RivalNode]:

@@ -1,4 +1,4 @@
-"""Statements about ticks and leadership; all of them go over the session that holds the leader's lock."""
+"""Statements about ticks and leadership; all but `find_leader` go over the session that holds the leader's lock."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +22,15 @@ class DueJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Leader:
+    """Whether a scheduler leads, and which one was the last that began to."""
+
+    is_led: bool
+    worker_id: str | None
+    term: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Won:
     won: bool
 
@@ -39,6 +48,12 @@ class _RunId:
 @dataclass(frozen=True, slots=True)
 class _Advanced:
     advanced: bool
+
+
+def find_leader(connection: Connection) -> Leader:
+    leader = fetch_one(connection, "ticks/find_leader", Leader)
+    assert leader
+    return leader
 
 
 def try_leadership(connection: Connection) -> bool:
