@@ -88,6 +88,30 @@ def migrate(config_file: str | None) -> None:
     exit_with(lambda: run_migrate(config_file))
 
 
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
+
+
+@cli.command(short_help="Say whether a node lives, for health checks.")
+@_CONFIG
+@_JSON
+@click.option("--node", metavar="NAME", help="The node's name; default worker.id, without one any node on this host.")
+@click.option("--timeout", metavar="DURATION", default="5s", show_default=True, help="How long to wait at most.")
+def ping(config_file: str | None, as_json: bool, node: str | None, timeout: str) -> None:
+    """Say whether a node lives: whether it has a lease that has not passed.
+
+    Exit codes: 0 it lives, 1 it does not, 2 wrong usage, 4 the database is not migrated, 69 the database is
+    unreachable, 78 the configuration is invalid.
+
+    \b
+    Example, for a container:
+      HEALTHCHECK CMD ["forgeflow", "ping", "--timeout", "3s"]
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.ping import run_ping
+
+    exit_with(lambda: run_ping(config_file, node=node, timeout=timeout, as_json=as_json))
+
+
 @cli.command()
 def version() -> None:
     """Print the version."""
