@@ -91,6 +91,26 @@ def migrate(config_file: str | None) -> None:
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
 
 
+@cli.command("check-config", short_help="Check the configuration, and say where it comes from.")
+@_CONFIG
+@_JSON
+def check_config(config_file: str | None, as_json: bool) -> None:
+    """Check the configuration as a node would, and say where it comes from.
+
+    Prints the file, what in it differs from the defaults, and the variables of the environment; passwords are
+    never shown. No database is touched. Exit codes: 0 a node would start with it, 78 refused, with a line on
+    stderr for each wrong key.
+
+    \b
+    Example:
+      forgeflow check-config --config /etc/forgeflow/forgeflow.ini
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.operate import run_check_config
+
+    exit_with(lambda: run_check_config(config_file, as_json=as_json))
+
+
 @cli.command(short_help="Say whether a node lives, for health checks.")
 @_CONFIG
 @_JSON

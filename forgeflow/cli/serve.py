@@ -7,15 +7,15 @@ import uuid
 import click
 
 from forgeflow import __version__
+from forgeflow.cli.node import check_node
 from forgeflow.config import Config, load_config
 from forgeflow.domain.node import Node
-from forgeflow.errors import ConfigError
 from forgeflow.log import set_up_logging
 from forgeflow.master.loop import Master
 from forgeflow.process.fork import open_standard_descriptors
 from forgeflow.process.service_manager import ServiceManager
 from forgeflow.process.tree import machine
-from forgeflow.store.connection import connect, required_url
+from forgeflow.store.connection import connect
 from forgeflow.store.schema import migrate
 
 
@@ -42,9 +42,7 @@ def run_master(config_file: str | None) -> int:
 def _load(config_file: str | None) -> Config:
     """A node's configuration, at the start and at each reload.  Raises ConfigError."""
     config = load_config(config_file)
-    required_url(config)
-    if "api" in config.server.roles:
-        raise ConfigError("server.roles has api, which is forgeflow-web's; expected scheduler, worker or both")
+    check_node(config)
     return config
 
 
