@@ -111,6 +111,29 @@ def check_config(config_file: str | None, as_json: bool) -> None:
     exit_with(lambda: run_check_config(config_file, as_json=as_json))
 
 
+@cli.command(short_help="Say what is wrong around a node, and the cure.")
+@_CONFIG
+@_JSON
+def doctor(config_file: str | None, as_json: bool) -> None:
+    """Say what is wrong around a node: a line for each check, and the cure for each that is not ok.
+
+    Looks at the configuration, the database and its settings, the schema, clocks, connections, the fleet, and the
+    limits of this machine. Changes nothing, and ends within half a minute whatever hangs. Limits are those that the
+    command itself runs under: run it as the node's user, best in its unit or container.
+
+    Exit codes: 0 nothing failed, 1 something failed, 69 the database is unreachable, 78 the configuration is invalid.
+
+    \b
+    Example:
+      forgeflow doctor
+      forgeflow doctor --json | jq '.checks[] | select(.verdict != "ok")'
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.operate import run_doctor
+
+    exit_with(lambda: run_doctor(config_file, as_json=as_json))
+
+
 @cli.command(short_help="Say whether a node lives, for health checks.")
 @_CONFIG
 @_JSON
