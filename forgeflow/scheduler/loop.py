@@ -10,7 +10,7 @@ from forgeflow.config import Config
 from forgeflow.domain.node import Node
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
 from forgeflow.scheduler import ticks
 from forgeflow.scheduler.leader import Leadership, campaign, open_session, resign
@@ -21,6 +21,7 @@ from forgeflow.store.listener import take_notifications
 log = structlog.get_logger()
 
 _SWEEP_SECONDS = 60.0
+_GO_ON_SECONDS = 0.05
 
 
 class Scheduler:
@@ -32,7 +33,8 @@ class Scheduler:
         self._node = node
         self._connection: Connection | None = None
         self._leadership: Leadership | None = None
-        self._sweep_at = 0.0
+        self._passes: ticks.TickPasses | None = None
+        self._sweep_at = self._go_on_at = 0.0
         self._is_cut_off = False
         self.is_stopped = False
 
@@ -50,10 +52,10 @@ class Scheduler:
                 self._is_cut_off = False
                 self._link.send("READY")
             if self._leadership is None:
-                self._leadership = campaign(self._connection, self._config, self._node)
-            if self._leadership:
-                self._lead(self._leadership)
-                self._wait(self._until_next_tick())
+                self._campaign(self._connection)
+            if self._leadership and self._passes:
+                self._lead(self._leadership, self._passes)
+                self._wait(0.0 if self.is_stopped else self._until_next_tick())
             else:
                 self._wait(self._config.scheduler.campaign_interval)
         except StoreUnavailable as error:
@@ -73,12 +75,25 @@ class Scheduler:
         wait = max(config.scheduler.campaign_interval, config.scheduler.tick)
         return wait + 4 * (config.worker.statement_deadline + config.database.connect_timeout)
 
-    def _lead(self, leadership: Leadership) -> None:
-        ticks.run_pass(leadership.connection, self._config, leadership.term, say_alive=self._say_alive)
+    def _campaign(self, connection: Connection) -> None:
+        self._leadership = campaign(connection, self._config, self._node)
+        if self._leadership:
+            self._passes = ticks.TickPasses(connection, self._config, self._leadership.term, self._go_on)
+
+    def _lead(self, leadership: Leadership, passes: ticks.TickPasses) -> None:
+        passes.run_pass()
         if boottime() >= self._sweep_at:
             self._say_alive()
             sweep_orphans(leadership.connection, self._config)
             self._sweep_at = boottime() + _SWEEP_SECONDS
+
+    def _go_on(self) -> bool:
+        """Say that we are alive, and hear whether we are to stop; asked for each tick, done now and then."""
+        if boottime() >= self._go_on_at:
+            self._go_on_at = boottime() + _GO_ON_SECONDS
+            self._say_alive()
+            self._wait(0.0)
+        return not self.is_stopped
 
     def _until_next_tick(self) -> float:
         """Passes keep step with the wall clock, so that a tick on a whole second is late by milliseconds only."""
@@ -94,14 +109,14 @@ class Scheduler:
         ready = dict(poll.poll(seconds * 1000))
         if self._link.fileno() in ready:
             stopped = any(message["kind"] == "STOP" for message in self._link.receive())
-            self.is_stopped = stopped or self._link.is_closed
+            self.is_stopped = self.is_stopped or stopped or self._link.is_closed
         elif ready and self._connection:
             take_notifications(self._connection)
 
     def _close(self) -> None:
         if self._connection:
             self._connection.close()
-        self._connection = self._leadership = None
+        self._connection = self._leadership = self._passes = None
 
     def stop(self) -> None:
         """Give up leadership at once."""
@@ -111,7 +126,7 @@ class Scheduler:
 
 
 def main(link: Link, config: Config, node: Node) -> int:
-    """The scheduler's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit, 1 a bug."""
+    """The scheduler's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit, 75 to be tried again."""
     scheduler = Scheduler(link, config, node)
     try:
         while not scheduler.is_stopped:
@@ -123,7 +138,7 @@ def main(link: Link, config: Config, node: Node) -> int:
     except ConfigError as error:
         log.error("scheduler is refused", reason=str(error))
         return EXIT_REFUSED
-    except StoreError:
-        log.exception("scheduler failed")
-        return 1
+    except StoreError as error:
+        log.error("scheduler starts again", reason=str(error))
+        return EXIT_TRY_AGAIN
     return 0

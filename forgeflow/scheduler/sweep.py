@@ -4,6 +4,7 @@ import structlog
 
 from forgeflow.config import Config
 from forgeflow.domain.run import Verdict
+from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
 
@@ -13,20 +14,27 @@ _UNREGISTERED = Verdict("lost", "its worker is not registered", charged=True, al
 
 
 def sweep_orphans(connection: Connection, config: Config) -> int:
-    """Hand back every run whose owner is not registered; returns how many.  Raises StoreError.
+    """Hand back every run whose owner is not registered; returns how many.  Raises StoreUnavailable, SchemaMismatch.
 
-    Recovery leaves none behind; a bug, or an operator who deleted a row by hand, would.
+    Recovery leaves none behind; a bug, or an operator who deleted a row by hand, would. One that the database refuses
+    is logged, and tried again in the next sweep.
     """
     recovered = 0
     for owner in runs.orphaned_owners(connection):
-        handed_back = runs.recover_worker(
-            connection,
-            owner,
-            _UNREGISTERED,
-            only_expired=False,
-            retry_base=config.retry.base,
-            retry_cap=config.retry.cap,
-        )
+        try:
+            handed_back = runs.recover_worker(
+                connection,
+                owner,
+                _UNREGISTERED,
+                only_expired=False,
+                retry_base=config.retry.base,
+                retry_cap=config.retry.cap,
+            )
+        except (StoreUnavailable, SchemaMismatch):
+            raise
+        except StoreError as error:
+            log.error("recovery refused; it is tried again", boot_id=str(owner.boot_id), reason=str(error))
+            continue
         recovered += len(handed_back)
         log.error("orphaned runs recovered", boot_id=str(owner.boot_id), child=owner.child, runs=len(handed_back))
     if recovered:

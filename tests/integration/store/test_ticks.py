@@ -92,7 +92,7 @@ def test_leader_session_that_says_nothing_is_ended_by_the_server(config: Config)
 def test_due_job_becomes_a_run_and_its_clock_moves_in_one_transaction(config: Config, connection: Connection) -> None:
     due = database_now(connection).replace(microsecond=0)
     job_id = make_job(connection, cron_expr="* * * * * *", next_run_at=due)
-    result = passes.run_pass(connection, config, term=7)
+    result = passes.TickPasses(connection, config, 7).run_pass()
     assert result.jobs == 1
     fired = runs_of(connection, job_id)
     assert fired[0] == (due, "cron")
@@ -105,16 +105,16 @@ def test_due_job_becomes_a_run_and_its_clock_moves_in_one_transaction(config: Co
 
 def test_pass_with_nothing_due_writes_nothing(config: Config, connection: Connection) -> None:
     make_job(connection, cron_expr="0 0 1 1 *", next_run_at=datetime(2999, 1, 1, tzinfo=UTC))
-    assert passes.run_pass(connection, config, term=1) == passes.PassResult(0, 0)
+    assert passes.TickPasses(connection, config, 1).run_pass() == passes.PassResult(0, 0)
 
 
 def test_run_at_fires_once_however_late(config: Config, connection: Connection) -> None:
     due = database_now(connection) - timedelta(days=3)
     job_id = make_job(connection, run_at=due, next_run_at=due)
-    assert passes.run_pass(connection, config, term=1) == passes.PassResult(1, 1)
+    assert passes.TickPasses(connection, config, 1).run_pass() == passes.PassResult(1, 1)
     assert runs_of(connection, job_id) == [(due, "once")]
     assert next_run(connection, job_id) is None
-    assert passes.run_pass(connection, config, term=1) == passes.PassResult(0, 0)
+    assert passes.TickPasses(connection, config, 1).run_pass() == passes.PassResult(0, 0)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("skip", 0), ("once", 1), ("all", 3)])
@@ -123,7 +123,7 @@ def test_missed_ticks_go_by_the_policy(config: Config, connection: Connection, p
     now = database_now(connection)
     due = (now - timedelta(days=2)).replace(minute=0, second=0, microsecond=0)
     job_id = make_job(connection, cron_expr="0 * * * *", next_run_at=due, catch_up=policy, catch_up_limit=3)
-    passes.run_pass(connection, config, term=1)
+    passes.TickPasses(connection, config, 1).run_pass()
     fired = runs_of(connection, job_id)
     caught_up = [tick for tick, trigger in fired if trigger == "catch_up"]
     assert len(caught_up) == expected
@@ -137,7 +137,7 @@ def test_missed_ticks_go_by_the_policy(config: Config, connection: Connection, p
 def test_ticks_of_a_burst_that_are_not_run_are_accounted_for(config: Config, connection: Connection) -> None:
     due = database_now(connection).replace(microsecond=0) - timedelta(seconds=40)
     job_id = make_job(connection, cron_expr="* * * * * *", next_run_at=due)
-    passes.run_pass(connection, config, term=1)
+    passes.TickPasses(connection, config, 1).run_pass()
     fired = [tick for tick, _ in runs_of(connection, job_id)]
     gap = connection.execute("SELECT from_at, to_at, reason FROM tick_gaps WHERE job_id = %s", [job_id]).fetchone()
     assert gap == (due, fired[0] - timedelta(seconds=1), "coalesced")
@@ -152,7 +152,7 @@ def test_two_leaders_by_force_fire_each_tick_once(config: Config, connection: Co
         with connect(config, "leader") as own:
             barrier.wait()
             for _ in range(5):
-                passes.run_pass(own, config, term)
+                passes.TickPasses(own, config, term).run_pass()
 
     threads = [threading.Thread(target=lead, args=(term,)) for term in (1, 2)]
     for thread in threads:
@@ -178,15 +178,15 @@ def test_job_being_edited_is_left_for_the_next_pass(config: Config, connection: 
     job_id = make_job(connection, run_at=due, next_run_at=due)
     with transaction(second):
         second.execute("SELECT FROM jobs WHERE id = %s FOR NO KEY UPDATE", [job_id])
-        assert passes.run_pass(connection, config, term=1) == passes.PassResult(0, 0)
-    assert passes.run_pass(connection, config, term=1) == passes.PassResult(1, 1)
+        assert passes.TickPasses(connection, config, 1).run_pass() == passes.PassResult(0, 0)
+    assert passes.TickPasses(connection, config, 1).run_pass() == passes.PassResult(1, 1)
 
 
 def test_unreadable_schedule_stops_no_other_job(config: Config, connection: Connection) -> None:
     due = database_now(connection) - timedelta(minutes=1)
     broken = make_job(connection, cron_expr="not a schedule", next_run_at=due)
     good = make_job(connection, run_at=due, next_run_at=due)
-    passes.run_pass(connection, config, term=1)
+    passes.TickPasses(connection, config, 1).run_pass()
     assert runs_of(connection, broken) == []
     assert [trigger for _, trigger in runs_of(connection, good)] == ["once"]
     later = next_run(connection, broken)
@@ -198,6 +198,6 @@ def test_fired_ticks_are_announced_after_the_commit(config: Config, connection: 
     second.execute("LISTEN forgeflow_due")
     due = database_now(connection)
     make_job(connection, run_at=due, next_run_at=due)
-    passes.run_pass(connection, config, term=1)
+    passes.TickPasses(connection, config, 1).run_pass()
     wait_for(lambda: take_notifications(second), why="the announcement")
     assert runs.peek_queue(second, boot_id=uuid4(), max_due=5).due == 1
