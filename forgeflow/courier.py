@@ -7,6 +7,7 @@ FORGOTTEN. An order whose answer was lost in a broken connection is not answered
 By itself it only listens, keeps the timer of the next due run and takes back the runs of other nodes' dead workers.
 """
 
+import os
 import random
 import select
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from forgeflow.domain.node import Node
 from forgeflow.domain.run import Verdict
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED
+from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link, Message
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
@@ -71,6 +72,8 @@ class Courier:
         self._is_name_settled = False
         self._rival_beats: dict[UUID, datetime] = {}
         self._refused: set[Owner] = set()
+        self._orders: list[Message] = []
+        self._expired: list[Owner] = []
         self.is_stopped = False
 
     def run_pass(self) -> None:
@@ -85,9 +88,11 @@ class Courier:
         try:
             self._link.send("STATE", state="wait", budget=self._wait_seconds() + self._order_seconds())
             self._wait(self._connection)
-            for message in _most_urgent_first(self._link.receive()):
+            # One order a pass, and one worker of others, so that a beat never waits for more than one slow lock.
+            self._orders = _most_urgent_first([*self._orders, *self._link.receive()])
+            if self._orders:
                 self._link.send("STATE", state="order", budget=self._order_seconds())
-                self._try(partial(self._obey, message=message))
+                self._try(partial(self._obey, message=self._orders.pop(0)))
             self._link.send("STATE", state="order", budget=self._order_seconds())
             self._try(self._keep_time)
             # Last, for a notification that comes with a statement's answer leaves nothing on the socket to wake us.
@@ -134,6 +139,8 @@ class Courier:
         self._is_cut_off = False
         self._connection = connection
         now = boottime()
+        # What was asked for before is asked for again after READY.
+        self._orders, self._expired = [], []
         # After an outage every lease may have passed: the living renew theirs before anybody's runs are taken.
         self._timers = _Timers(recover_at=now + self._config.worker.heartbeat_interval, echo_at=now, peek_at=now)
         self._link.send("READY")
@@ -181,17 +188,14 @@ class Courier:
             self.is_stopped = any(message["kind"] == "STOP" for message in self._link.receive()) or self._link.is_closed
 
     def _wait(self, connection: Connection) -> None:
+        if self._orders or self._expired:
+            return
         timers = self._timers
         deadlines = [timers.recover_at, timers.echo_at, *([timers.peek_at] if timers.peek_at is not None else [])]
         poll = select.poll()
         poll.register(self._link.fileno(), select.POLLIN)
         poll.register(connection.fileno(), select.POLLIN)
         poll.poll(max(0.0, (min(deadlines) - boottime()) * 1000 + 1))
-
-    def _has_orders(self) -> bool:
-        poll = select.poll()
-        poll.register(self._link.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
 
     def _hear(self, notification: Notify) -> None:
         if notification.payload == "":
@@ -280,50 +284,51 @@ class Courier:
         if now >= timers.echo_at:
             prove_listening(connection, f"{self._config.database.schema_name}_due", str(self._node.boot_id))
             timers.echo_at = now + _ECHO_SECONDS
-        if now >= timers.recover_at:
+        if self._expired:
+            self._try(partial(self._recover, owner=self._expired.pop(0), verdict=_LEASE_PASSED, only_expired=True))
+        elif now >= timers.recover_at:
             timers.recover_at = now + self._config.worker.recovery_interval
-            self._recover_expired(connection)
+            self._find_expired(connection)
         if timers.peek_at is not None and now >= timers.peek_at:
             self._peek(connection)
         if timers.echo_heard_at is None or now - timers.echo_heard_at > 2 * _ECHO_SECONDS:
             at = now + self._config.worker.poll_interval
             timers.peek_at = min(at, timers.peek_at or at)
 
-    def _recover_expired(self, connection: Connection) -> None:
-        """Take back the runs of workers whose lease has passed: their nodes are gone or cut off.
-
-        Many of them take long over a slow wire: an order that comes meanwhile, a beat perhaps, goes before the rest.
-        """
-        for expired in nodes.expired_workers(connection, max_rows=_MAX_EXPIRED):
-            self._link.send("STATE", state="order", budget=self._order_seconds())
-            owner = Owner(expired.boot_id, expired.child)
-            self._try(partial(self._recover, owner=owner, verdict=_LEASE_PASSED, only_expired=True))
-            if self._has_orders():
-                self._timers.recover_at = boottime()
-                return
+    def _find_expired(self, connection: Connection) -> None:
+        """Whose runs are to be taken back: workers whose lease has passed, for their nodes are gone or cut off."""
+        expired = nodes.expired_workers(connection, max_rows=_MAX_EXPIRED)
+        self._expired = [Owner(worker.boot_id, worker.child) for worker in expired]
         for worker_id in nodes.delete_stale_nodes(connection):
             log.warning("node gone", worker_id=worker_id)
 
 
 def _most_urgent_first(messages: list[Message]) -> list[Message]:
-    """Beats before all else, for leases hang on them; a recovery that was ordered again meanwhile only once."""
+    """Beats before all else, for leases hang on them, and only the latest; what was ordered again only once."""
+    beats = [message for message in messages if message["kind"] == "BEAT"]
     kept: list[Message] = []
     for message in messages:
-        if message["kind"] != "RECOVER" or message not in kept:
+        if message["kind"] == "PEEK_IN" or (message["kind"] != "BEAT" and message not in kept):
             kept.append(message)
-    return sorted(kept, key=lambda message: message["kind"] != "BEAT")
+    return beats[-1:] + kept
 
 
 def _is_master(pid: int) -> bool:
-    """Whether that process of this machine is a node's master; its number may have gone to another program."""
+    """Whether that process of this machine may be a node's master; its number may have gone to another program.
+
+    One that we cannot look at, because /proc hides what is not ours, lives and is taken for one.
+    """
     try:
+        os.kill(pid, 0)
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"forgeflow: master")
-    except OSError:
+    except ProcessLookupError:
         return False
+    except OSError:
+        return True
 
 
 def main(link: Link, config: Config, node: Node) -> int:
-    """The courier's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit."""
+    """The courier's life.  Returns its exit code: 0 told to stop, 3 the schema does not fit, 75 to be tried again."""
     courier = Courier(link, config, node)
     try:
         while not courier.is_stopped:
@@ -334,7 +339,7 @@ def main(link: Link, config: Config, node: Node) -> int:
     except ConfigError as error:
         log.error("courier is refused", reason=str(error))
         return EXIT_REFUSED
-    except StoreError:
-        log.exception("courier failed")
-        return 1
+    except StoreError as error:
+        log.error("courier starts again", reason=str(error))
+        return EXIT_TRY_AGAIN
     return 0
