@@ -5,6 +5,7 @@ included, before the ending is reported. Nothing here waits without a deadline.
 """
 
 import contextlib
+import errno
 import os
 import pwd
 import select
@@ -28,6 +29,7 @@ log = structlog.get_logger()
 # How long descendants that still hold the output may go on after the command itself has ended.
 _LINGER_SECONDS = 1.0
 _READ_BYTES = 65536
+_SCARCITY = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _MEMORY_LOOK_SECONDS = 1.0
 
 
@@ -59,16 +61,13 @@ class ShellExecutor:
         self._strays = Strays()
 
     def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(writing, True)
         try:
-            process = self._start(run, writing)
+            reading, process = self._start(run)
         except OSError as error:
-            os.close(reading)
             reason = f"the command was not started: {error.strerror}: {error.filename or self._settings.shell}"
-            return Ending(run.id, run.attempt, Failure("not_started", reason, charged=True))
-        finally:
-            os.close(writing)
+            # What the machine lacks at the moment is not the job's fault.
+            charged = error.errno not in _SCARCITY
+            return Ending(run.id, run.attempt, Failure("not_started", reason, charged=charged))
         attempt = _Attempt(
             process.pid,
             reading,
@@ -89,16 +88,25 @@ class ShellExecutor:
         process.returncode = status  # reaped here, not by subprocess
         return _ending(run, attempt, status)
 
-    def _start(self, run: ClaimedRun, writing: int) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            [self._settings.shell, "-c", run.payload["command"]],
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=writing,
-            cwd=self._workdir,
-            env={**self._environment, **run_environment(run)},
-            process_group=0,
-        )
+    def _start(self, run: ClaimedRun) -> "tuple[int, subprocess.Popen[bytes]]":
+        """The reading end of its output, and the process."""
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(writing, True)
+        try:
+            return reading, subprocess.Popen(
+                [self._settings.shell, "-c", run.payload["command"]],
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                cwd=self._workdir,
+                env={**self._environment, **run_environment(run)},
+                process_group=0,
+            )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
 
     def _watch(self, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
         """Read output and orders and keep the time until the command's first process has ended."""
@@ -154,9 +162,13 @@ class ShellExecutor:
             signal_tree(attempt.leader, signal.SIGKILL)
 
     def _stop(self, attempt: _Attempt, reason: str) -> None:
-        """TERM to the group; KILL follows after `worker.kill_grace`, or after `worker.fence_grace` for a fence."""
+        """TERM to the group; KILL follows after `worker.kill_grace`, or after `worker.fence_grace` for a fence.
+
+        Without a master there is no grace: nobody renews the lease, and nobody sees to it that we ourselves end.
+        """
         attempt.stop_reason = reason
-        attempt.kill_at = boottime() + (self._fence_grace if reason == "fenced" else self._kill_grace)
+        grace = {"fenced": self._fence_grace, "lost": 0.0}.get(reason, self._kill_grace)
+        attempt.kill_at = boottime() + grace
         signal_tree(attempt.leader, signal.SIGTERM)
 
     def _end(self, attempt: _Attempt, fence_at: float) -> int:

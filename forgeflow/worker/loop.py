@@ -30,6 +30,7 @@ from forgeflow.worker.orders import WorkerOrders
 log = structlog.get_logger()
 
 _RECONNECT_SECONDS = (0.1, 2.0)
+_SCARCITY_SECONDS = (0.5, 1.5)
 _OUTPUT_REFUSED = "(the database refused what the job printed; the log of its node says why)"
 _WHAT_BECAME = {"pending": "run put back", "dead": "run dead", "cancelled": "run cancelled"}
 
@@ -78,7 +79,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     except ConfigError as error:
         log.error("worker is refused", reason=str(error))
         return EXIT_REFUSED
-    except StoreUnavailable as error:
+    except StoreError as error:
         log.warning("worker starts again", reason=str(error))
         return EXIT_TRY_AGAIN
     orders.begin_lease(asked_at)
@@ -86,18 +87,25 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     if not link.send("READY", leased_at=asked_at):
         return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
     worker = Worker(config, owner, link, orders, connection, executors, title)
-    while True:
+    try:
+        while run_pass(worker):
+            pass
+    except StoreUnavailable as error:
+        log.warning("worker lost its connection", reason=str(error))
         try:
-            if not run_pass(worker):
-                return 0
-        except StoreUnavailable as error:
-            log.warning("worker lost its connection", reason=str(error))
             _report_late(worker)
-            return EXIT_TRY_AGAIN
-        except StoreError as error:
-            log.error("worker gives up", reason=str(error))
-            # Executed again for nothing, a run whose result is refused would go on for ever.
-            return EXIT_RESULT_REFUSED if worker.endings and not isinstance(error, SchemaMismatch) else EXIT_TRY_AGAIN
+        except StoreError as refused:
+            return _give_up(worker, refused)
+        return EXIT_TRY_AGAIN
+    except StoreError as error:
+        return _give_up(worker, error)
+    return 0
+
+
+def _give_up(worker: Worker, error: StoreError) -> int:
+    log.error("worker gives up", reason=str(error))
+    # Executed again for nothing, a run whose result is refused would go on for ever.
+    return EXIT_RESULT_REFUSED if worker.endings and not isinstance(error, SchemaMismatch) else EXIT_TRY_AGAIN
 
 
 def run_pass(worker: Worker) -> bool:
@@ -143,6 +151,9 @@ def _execute(worker: Worker, run: ClaimedRun) -> Ending:
     ending = execute_run(run, worker.executors, worker.orders)
     setproctitle(f"{worker.title} idle")
     worker.link.send("ENDED", budget=_turn_seconds(worker.config))
+    if ending.failure and ending.failure.error_type == "not_started" and not ending.failure.charged:
+        # The machine has nothing to give at the moment; the next run would fare no better.
+        _pause(worker.orders, random.uniform(*_SCARCITY_SECONDS))
     return ending
 
 
@@ -197,7 +208,7 @@ def _report_late(worker: Worker) -> None:
     """Give the endings to the database over a new connection, for as long as our lease lives, and one lease more.
 
     May repeat what has already been committed, or come when the run is another's: the fence then answers that it is
-    not ours any more.
+    not ours any more.  Raises StoreError when it is refused.
     """
     deadline = boottime() + worker.config.worker.lease_duration
     while worker.endings and (worker.orders.has_lease() or boottime() < deadline):
@@ -205,8 +216,13 @@ def _report_late(worker: Worker) -> None:
         try:
             worker.connection.close()
             worker.connection = connect(worker.config, "worker:late")
-            _turn(worker, max_runs=0)
-        except StoreError:
+            try:
+                _turn(worker, max_runs=0)
+            except (StoreUnavailable, SchemaMismatch):
+                raise
+            except StoreError as error:
+                _report_refused(worker, error)
+        except StoreUnavailable:
             if not _pause(worker.orders, random.uniform(*_RECONNECT_SECONDS)):
                 return
 
