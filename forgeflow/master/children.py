@@ -112,8 +112,8 @@ class Backoff:
     deaths: int = 0
     not_before: float = 0.0
 
-    def note_death(self, now: float, *, was_fit: bool, jitter: float) -> None:
-        """`jitter`, 0 to 1, keeps the nodes of a fleet from coming back in step.
+    def note_death(self, now: float, *, was_fit: bool, jitter: float, longest: float | None = None) -> None:
+        """`jitter`, 0 to 1, keeps the nodes of a fleet from coming back in step; `longest` is this pause's own limit.
 
         A death during the pause is no new one: children that died together had one reason.
         """
@@ -121,7 +121,7 @@ class Backoff:
             return
         self.deaths = 0 if was_fit else self.deaths + 1
         if self.deaths:
-            pause = min(self.longest, self.shortest * 2.0 ** min(self.deaths - 1, 20))
+            pause = min(longest or self.longest, self.shortest * 2.0 ** min(self.deaths - 1, 20))
             self.not_before = now + pause * (0.5 + jitter / 2)
 
 

@@ -1,6 +1,7 @@
 """Forking and retiring children: population, recycling, and the reload from one generation to the next."""
 
 import random
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from forgeflow.master.children import Backoff, Child, Children, Generation, Role
 from forgeflow.master.population import SURGE, is_missing, surplus
 from forgeflow.master.wear import WEAR_FACTORS, worn_out
 from forgeflow.process.clock import boottime
-from forgeflow.process.fork import fork_child
+from forgeflow.process.fork import EXIT_TRY_AGAIN, fork_child
 from forgeflow.process.link import Link
 from forgeflow.process.page import SharedPage
 from forgeflow.process.service_manager import ServiceManager
@@ -25,6 +26,7 @@ from forgeflow.worker import loop as worker
 log = structlog.get_logger()
 
 _PROVEN_SECONDS = 10.0
+_WEATHER_SECONDS = 5.0
 # Lines of the shared page: the most workers that a configuration can ask for, and those that a reload adds.
 _SLOTS = 512 + SURGE
 
@@ -114,7 +116,12 @@ class Nursery:
             self._note_failed_fork(role, error)
             return None
         try:
-            pid = fork_child(lambda: self._become(role, generation, theirs, number, slot), keep=[theirs.fileno()])
+            pid = fork_child(
+                lambda: self._become(role, generation, theirs, number, slot),
+                keep=[theirs.fileno()],
+                # A worker has a job to end before itself, and its link tells it to; a stopped one must wake for it.
+                death_signal=signal.SIGCONT if role is Role.WORKER else signal.SIGKILL,
+            )
         except OSError as error:
             self._note_failed_fork(role, error)
             ours.close()
@@ -156,7 +163,9 @@ class Nursery:
         backoff = self._backoff[child.role]
         if not (is_expected and child.is_retiring):
             now = boottime()
-            backoff.note_death(now, was_fit=_was_fit(child, code, now), jitter=random.random())
+            # A database that comes and goes must be found soon when it is back to stay.
+            longest = _WEATHER_SECONDS if code == EXIT_TRY_AGAIN else None
+            backoff.note_death(now, was_fit=_was_fit(child, code, now), jitter=random.random(), longest=longest)
         return backoff.deaths
 
     # recycling

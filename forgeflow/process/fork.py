@@ -52,12 +52,13 @@ def _close_others(keep: Collection[int]) -> None:
                 continue
 
 
-def fork_child(main: Callable[[], int], *, keep: Collection[int]) -> int:
+def fork_child(main: Callable[[], int], *, keep: Collection[int], death_signal: int = signal.SIGKILL) -> int:
     """Fork; the child runs `main` and exits with what it returns, 70 when it raises.  Returns the child's id.
 
-    The child has its own session, no handlers or descriptors of the parent but stdio and `keep`, an empty signal mask
-    and dies with the parent. Signals are blocked in between, so none is lost. Call it from a process with one thread
-    (checked).  Raises OSError when the system has no process to give; that is to be tried again later.
+    The child has its own session, no handlers or descriptors of the parent but stdio and `keep`, an empty signal mask,
+    and gets `death_signal` when the parent dies. Signals are blocked in between, so none is lost. Call it from a
+    process with one thread (checked).  Raises OSError when the system has no process to give; that is to be tried
+    again later.
     """
     assert threading.active_count() == 1, "a process with threads must not fork"
     _flush()
@@ -74,7 +75,7 @@ def fork_child(main: Callable[[], int], *, keep: Collection[int]) -> int:
     code = EXIT_BUG
     try:
         _reset_signals()
-        die_with_parent(parent)
+        die_with_parent(parent, death_signal)
         os.setsid()
         _close_others(keep)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -41,9 +41,9 @@ def machine() -> str:
     return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def die_with_parent(parent: int) -> None:
-    """Be killed when our parent's main thread ends; exits at once when `parent` is already gone."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Get this signal when our parent's main thread ends; exits at once when `parent` is already gone."""
+    _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 

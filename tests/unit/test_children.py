@@ -35,6 +35,14 @@ def test_backoff_doubles_with_jitter_until_its_limit() -> None:
     assert backoff.not_before == 1000.125
 
 
+def test_pause_may_have_a_limit_of_its_own() -> None:
+    """Lost connections: a database that comes and goes must be found soon when it is back to stay."""
+    backoff = Backoff()
+    for number in range(12):
+        backoff.note_death(1000.0 + 100 * number, was_fit=False, jitter=1.0, longest=5.0)
+    assert backoff.not_before == 2100.0 + 5.0
+
+
 def test_death_of_a_fit_child_costs_no_pause() -> None:
     backoff = Backoff()
     backoff.note_death(1000.0, was_fit=False, jitter=1.0)
