@@ -588,6 +588,7 @@ def _signal_and_wait(server: EmbeddedServer, number: signal.Signals, patience: f
     try:
         if _serves(server.pid, server.data_dir):
             os.kill(server.pid, number)
+            os.kill(server.pid, signal.SIGCONT)  # one that was stopped hears nothing else
     except ProcessLookupError:
         return True
     except PermissionError as error:

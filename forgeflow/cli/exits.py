@@ -16,6 +16,7 @@ from forgeflow.errors import (
     StateTaken,
     StoreUnavailable,
 )
+from forgeflow.process.fork import open_standard_descriptors
 
 FAILED = 1
 INTERRUPTED = 130
@@ -40,6 +41,7 @@ def exit_code(error: ForgeError) -> int:
 
 def exit_with(action: Callable[[], int]) -> NoReturn:
     """Run a command to its end: its code, or that of its error after one line on stderr."""
+    open_standard_descriptors()
     try:
         code = action()
     except ForgeError as error:

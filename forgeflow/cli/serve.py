@@ -12,7 +12,6 @@ from forgeflow.config import Config, load_config
 from forgeflow.domain.node import Node
 from forgeflow.log import set_up_logging
 from forgeflow.master.loop import Master
-from forgeflow.process.fork import open_standard_descriptors
 from forgeflow.process.service_manager import ServiceManager
 from forgeflow.process.tree import machine
 from forgeflow.store.connection import connect
@@ -21,7 +20,6 @@ from forgeflow.store.schema import migrate
 
 def run_master(config_file: str | None) -> int:
     """Be the master of a node until told to stop.  Raises ConfigError before anything is started."""
-    open_standard_descriptors()
     manager = ServiceManager.from_environment(os.environ)
     config = _load(config_file)
     manager.check(config.worker)

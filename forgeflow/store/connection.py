@@ -61,6 +61,8 @@ def _parameters(config: Config, role: str, statement_seconds: float) -> dict[str
         "lock_timeout": f"{min(3.0, 0.6 * statement_seconds) * 1000:.0f}",
         "idle_in_transaction_session_timeout": "30000",
         "client_connection_check_interval": "2000",
+        # What the statements are written for, whatever the database's own default is.
+        "default_transaction_isolation": "read\\ committed",
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     return {
