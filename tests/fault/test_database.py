@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -213,15 +214,40 @@ def test_long_lock_costs_no_lease_and_no_finished_result(start_node: StartNode, 
     wait_for(lambda: only_run(connection, killed).attempt == 2, why="the dead worker's run was handed back")
 
 
-def refuse(connection: Connection, condition: str) -> None:
-    """From now on the database refuses such rows of `finished_runs`, whatever its reason may be."""
+def test_long_lock_and_many_dead_workers_cost_no_lease(start_node: StartNode, connection: Connection) -> None:
+    """Each recovery waits for the lock as long as it may; together they take longer than a lease."""
+    node = start_node(
+        worker__concurrency="7",
+        worker__lease_duration="3s",
+        worker__heartbeat_interval="950ms",
+        worker__statement_deadline="900ms",
+    )
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "[ $FORGEFLOW_ATTEMPT = 1 ] && sleep 60; exit 0", paused=True)
+    for _ in range(6):
+        trigger_job(connection, job_id)
+    wait_for(lambda: run_count(runs.count_runs(connection)) == {"running": 6})
+    victims = [pid for pid in node.workers() if " run " in title(pid)]
+    innocent = submit(connection, "sleep 6; echo unharmed")
+    wait_for_status(connection, innocent, "running")
+    with connection.transaction():
+        connection.execute("SELECT FROM jobs WHERE id = %s FOR UPDATE", [job_id])
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: only_run(connection, innocent).status != "running")
+    assert (only_run(connection, innocent).status, only_run(connection, innocent).attempt) == ("succeeded", 1)
+    wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": 7})
+    assert "overran its budget" not in node.log_text()
+
+
+def refuse(connection: Connection, condition: str, table: str = "finished_runs") -> None:
+    """From now on the database refuses such new rows, whatever its reason may be."""
     connection.execute(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN RAISE EXCEPTION 'this one not' USING ERRCODE = '22000'; END $$"
     )
     connection.execute(
-        "CREATE TRIGGER refuse BEFORE INSERT ON finished_runs FOR EACH ROW"
-        f" WHEN ({condition}) EXECUTE FUNCTION refuse()"
+        f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()"
     )
 
 
@@ -234,6 +260,47 @@ def test_refused_output_does_not_keep_a_run_from_ending(start_node: StartNode, c
     assert "the database refused what the job printed" in run.output_head
     assert "this one not" in node.log_text()
     assert "child died" not in node.log_text()
+
+
+def test_refused_output_does_not_keep_a_late_report_from_ending(start_node: StartNode, connection: Connection) -> None:
+    """The session is lost meanwhile, so the worker reports over a new one."""
+    refuse(connection, "NEW.output_head LIKE '%poison%'")
+    node = start_node(worker__concurrency="1")
+    node.wait_for_log("node ready")
+    job_id = submit(connection, "echo poison; sleep 1")
+    wait_for_status(connection, job_id, "running")
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:worker%'"
+    )
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.attempt, run.output_bytes) == (1, 7)
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+
+
+def test_refused_tick_of_one_job_does_not_stop_others(start_node: StartNode, connection: Connection) -> None:
+    node = start_node(server__roles="scheduler")
+    node.wait_for_log("leadership won")
+    refused = submit(connection, "true", cron_expr="* * * * * *")
+    good = submit(connection, "true", cron_expr="* * * * * *")
+    refuse(connection, f"NEW.job_id = '{refused}'", "queue")
+    before = len(ticks_of(connection, refused))
+    wait_for(lambda: len(ticks_of(connection, good)) > 3)
+    node.wait_for_log("ticks of a job refused")
+    assert len(ticks_of(connection, refused)) <= before + 1
+    connection.execute("DROP TRIGGER refuse ON queue")
+    wait_for(lambda: len(ticks_of(connection, refused)) > before + 3)
+    for job_id in (good, refused):
+        seconds = ticks_of(connection, job_id)
+        assert seconds == list(range(seconds[0], seconds[0] + len(seconds)))
+    assert node.log_text().count("ticks of a job refused") == 1
+    assert "child died" not in node.log_text()
+
+
+def ticks_of(connection: Connection, job_id: UUID) -> list[int]:
+    rows = connection.execute(
+        "SELECT extract(epoch FROM tick_at)::bigint FROM ticks WHERE job_id = %s ORDER BY tick_at", [job_id]
+    ).fetchall()
+    return [int(row[0]) for row in rows]
 
 
 def test_refused_result_uses_up_the_tries(start_node: StartNode, connection: Connection) -> None:

@@ -228,3 +228,50 @@ def test_stopped_leader_hands_over_at_once(start_node: StartNode, connection: Co
     assert first.stop() == 0
     second.wait_for_log("leadership won")
     assert time.monotonic() - stopped_at < 4.0  # promised: 1 s
+
+
+def owe_many_ticks(connection: Connection, jobs: int = 60) -> None:
+    """Each job owes a thousand: enough to keep a leader busy for many seconds."""
+    with connection.transaction():
+        for _ in range(jobs):
+            submit(connection, "true", cron_expr="* * * * * *", catch_up="all", catch_up_limit=1000)
+        connection.execute("UPDATE jobs SET next_run_at = clock_timestamp() - interval '3 hours'")
+
+
+def test_leader_that_catches_up_hears_that_it_is_to_stop(start_node: StartNode, connection: Connection) -> None:
+    node = start_node(server__roles="scheduler")
+    node.wait_for_log("leadership won")
+    owe_many_ticks(connection)
+    wait_for(lambda: fired_seconds(connection), why="the first batch is committed")
+    node.signal(signal.SIGTERM)
+    node.wait_for_log("leadership resigned", timeout_seconds=4.0)  # promised: 1 s
+    assert node.wait() == 0
+    row = connection.execute("SELECT count(*) FROM jobs WHERE next_run_at < now() - interval '1 hour'").fetchone()
+    assert row
+    assert row[0] > 0, "it has not caught up with everything, so it was stopped in the middle"
+
+
+def test_leader_that_freezes_in_a_transaction_is_replaced(start_node: StartNode, connection: Connection) -> None:
+    """Only idle_in_transaction_session_timeout ends its session then."""
+    first, second = two_schedulers(start_node, database__connect_timeout="1m")
+    owe_many_ticks(connection)
+    scheduler = first.child("scheduler")
+
+    def is_frozen_in_a_transaction() -> bool:
+        os.kill(scheduler, signal.SIGSTOP)
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.05) WHERE datname = current_database()"
+            " AND application_name LIKE 'forgeflow:scheduler%' AND state = 'idle in transaction'"
+        ).fetchone()
+        if row == (1,):
+            return True
+        os.kill(scheduler, signal.SIGCONT)
+        return False
+
+    wait_for(is_frozen_in_a_transaction)
+    frozen_at = time.monotonic()
+    try:
+        second.wait_for_log("leadership won", timeout_seconds=25.0)
+    finally:
+        os.kill(scheduler, signal.SIGCONT)
+    assert time.monotonic() - frozen_at < 24.0  # promised: 12 s; without the setting: 30 s

@@ -1,6 +1,5 @@
 """A node as it is: a master, its children, real jobs, real signals."""
 
-import contextlib
 import fcntl
 import json
 import os
@@ -182,28 +181,27 @@ def test_killed_courier_and_scheduler_are_replaced(start_node: StartNode, connec
 def test_killed_master_takes_everything_with_it_and_another_node_takes_over(
     start_node: StartNode, connection: Connection, tmp_path: Path
 ) -> None:
-    """Its workers die with it; what their jobs left is inherited by whoever is above, here the test."""
+    """With nothing above it that cleans up: its workers end what their jobs have started, one that is frozen, too."""
     tmp_path.chmod(0o777)
     first = start_node()
     first.wait_for_log("node ready")
-    job_id = submit(connection, f"test -e {tmp_path}/first && exit 0; touch {tmp_path}/first; exec sleep 60")
-    wait_for((tmp_path / "first").exists)
-    jobs = [pid for worker in first.workers() for pid in children_of(worker)]
-    workers = first.workers()
+    tree = f"(setsid sh -c 'trap \"\" TERM; echo $$ > {tmp_path}/daemon; sleep 60' &); trap '' TERM; sleep 60"
+    command = f"[ -e {tmp_path}/go ] && exit 0; touch {tmp_path}/$FORGEFLOW_RUN_ID; {tree}"
+    job_ids = [submit(connection, command) for _ in range(2)]
+    wait_for(lambda: (tmp_path / "daemon").exists() and len(list(tmp_path.iterdir())) == 3)
+    tree_pids = [first.pid, *descendants_of(first.pid)]
+    os.kill(first.workers()[0], signal.SIGSTOP)
+    (tmp_path / "go").touch()
     second = start_node()
     second.wait_for_log("node ready")
     first.signal(signal.SIGKILL)
     first.wait()
-    wait_for(lambda: not any(title(pid) for pid in workers), why="the workers died with their master")
-    # What `forgeflow up` or systemd does above a master; the worker may have had the time to end its job itself.
-    for pid in jobs:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    run = wait_for_status(connection, job_id, "succeeded")
-    assert run.attempt == 2
-    (attempt,) = runs.list_attempts(connection, run_id=run.id)
-    # By whoever recovered it, or by the worker, when it saw the end of its link before it was killed itself.
-    assert (attempt.error_type, run.failures) == ("lost", 1)
+    wait_for(lambda: not any(title(pid) for pid in tree_pids), timeout_seconds=4.0, why="nothing of it is left")
+    for job_id in job_ids:
+        run = wait_for_status(connection, job_id, "succeeded")
+        assert run.attempt == 2
+        (attempt,) = runs.list_attempts(connection, run_id=run.id)
+        assert (attempt.error_type, run.failures) == ("lost", 1)
     wait_for(lambda: len(nodes.list_nodes(connection)) == 1, why="the dead node is forgotten")
 
 

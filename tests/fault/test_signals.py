@@ -113,6 +113,23 @@ def test_out_of_descriptors_is_survived(start_node: StartNode, connection: Conne
     assert node.log_text().count("fork failed") < 20
 
 
+def test_worker_out_of_descriptors_costs_no_job_a_try(start_node: StartNode, connection: Connection) -> None:
+    """It cannot open the pipe for the output: the job is not to blame, and is tried again, not too often."""
+    node = start_node(worker__concurrency="1")
+    node.wait_for_log("node ready")
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+    (worker,) = node.workers()
+    before = resource.prlimit(worker, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{worker}/fd")), before[1]))
+    job_id = submit(connection, "echo done", max_attempts=1)
+    node.wait_for_log('"outcome": "not_started"', count=2)
+    resource.prlimit(worker, resource.RLIMIT_NOFILE, before)
+    run = wait_for_status(connection, job_id, "succeeded")
+    assert (run.failures, run.output_head) == (0, "done\n")
+    assert run.attempt < 12
+    assert node.workers() == [worker]
+
+
 def test_drain_under_load_loses_and_charges_no_run(start_node: StartNode, connection: Connection) -> None:
     """Nodes come and go while runs wait: every run succeeds at its first try."""
     job_id = submit(connection, "sleep 0.0$(($$ % 10))", paused=True)

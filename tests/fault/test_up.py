@@ -471,3 +471,14 @@ def test_reader_that_goes_away_does_not_matter(state: Path) -> None:
     up.process.terminate()
     assert up.process.wait(timeout=30) == 0
     assert "Traceback" not in up.log.read_text()
+
+
+def test_closed_standard_descriptors_do_not_matter(state: Path) -> None:
+    """As a careless starter leaves them: `forgeflow up <&- >&- 2>&-`."""
+    port = free_port()
+    command = f"exec {sys.executable} -P -m forgeflow.cli up --listen 127.0.0.1:{port} --data-dir {state} <&- >&- 2>&-"
+    up = Up(state, port)
+    up.process = subprocess.Popen(["sh", "-c", command], cwd=state, start_new_session=True)
+    wait_for(up.is_ready, why="it serves")
+    up.process.send_signal(signal.SIGTERM)
+    assert up.process.wait(timeout=30) == 0
