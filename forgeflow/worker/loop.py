@@ -57,22 +57,16 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     """
     become_subreaper()
     settings = config.worker
-    fence = Fence(settings.lease_duration, settings.fence_margin, settings.fence_grace)
-    orders = WorkerOrders(link, page, slot, fence)
+    orders = WorkerOrders(link, page, slot, Fence(settings.lease_duration, settings.fence_margin, settings.fence_grace))
     owner = Owner(node.boot_id, child)
     executors = {"shell": ShellExecutor(config)}
     try:
         connection = _connect(link, config, orders, f"worker:{node.worker_id}:{child}")
         if connection is None:
             return 0
-        asked_at = boottime()
-        register_worker(
-            connection,
-            boot_id=owner.boot_id,
-            child=child,
-            worker_id=node.worker_id,
-            lease_seconds=config.worker.lease_duration,
-        )
+        worker = Worker(config, owner, link, orders, connection, executors, title)
+        if not _register(worker, node.worker_id):
+            return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
     except SchemaMismatch as error:
         log.error("worker cannot boot", reason=str(error))
         return EXIT_BOOT_FAILED
@@ -82,11 +76,26 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     except StoreError as error:
         log.warning("worker starts again", reason=str(error))
         return EXIT_TRY_AGAIN
-    orders.begin_lease(asked_at)
-    setproctitle(f"{title} idle")
-    if not link.send("READY", leased_at=asked_at):
-        return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
-    worker = Worker(config, owner, link, orders, connection, executors, title)
+    return _serve(worker)
+
+
+def _register(worker: Worker, worker_id: str) -> bool:
+    """Get a row and a lease, and tell the master; False when it cannot be told."""
+    asked_at = boottime()
+    register_worker(
+        worker.connection,
+        boot_id=worker.owner.boot_id,
+        child=worker.owner.child,
+        worker_id=worker_id,
+        lease_seconds=worker.config.worker.lease_duration,
+    )
+    worker.orders.begin_lease(asked_at)
+    setproctitle(f"{worker.title} idle")
+    return worker.link.send("READY", leased_at=asked_at)
+
+
+def _serve(worker: Worker) -> int:
+    """Passes until it is drained, or cannot go on.  Returns its exit code."""
     try:
         while run_pass(worker):
             pass

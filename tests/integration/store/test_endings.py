@@ -1,7 +1,7 @@
 """Ends of attempts: the fence, retry, dead, cancelled, and races with pause and cancel."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
@@ -27,13 +27,6 @@ from tests.support.scenario import (
     success,
 )
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture
-def second(config: Config) -> Iterator[Connection]:
-    opened = connect(config, "second")
-    yield opened
-    opened.close()
 
 
 def claim_one(connection: Connection, **job: object) -> tuple[Owner, ClaimedRun]:

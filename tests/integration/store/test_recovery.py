@@ -1,10 +1,7 @@
 """Recovery of dead workers: what was theirs comes back, once, and nothing slips through beside it."""
 
 import threading
-from collections.abc import Iterator
 from uuid import uuid4
-
-import pytest
 
 from forgeflow.config import Config
 from forgeflow.scheduler.sweep import sweep_orphans
@@ -23,13 +20,6 @@ from tests.support.scenario import (
     success,
 )
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture
-def second(config: Config) -> Iterator[Connection]:
-    opened = connect(config, "second")
-    yield opened
-    opened.close()
 
 
 def beat(connection: Connection, boot_id: object, children: list[int], lease: float = 60.0) -> list[int]:
