@@ -1,11 +1,13 @@
 """gunicorn around the application: a master, processes with threads, one pool each, opened after the fork."""
 
 import contextlib
+import signal
 import time
 from typing import Any
 
 import structlog
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 from gunicorn.http.errors import ParseException
 
@@ -21,6 +23,9 @@ _DISCARDED_BYTES = 16 * 1024**2
 _DISCARD_SECONDS = 5.0
 _PART_BYTES = 64 * 1024
 
+# What gunicorn's master tells its workers, each once.
+_ORDERS = {signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGUSR1}
+
 
 class _ForgeLogger(Logger):  # type: ignore[misc] # gunicorn ships without types
     """gunicorn's own messages go where ours go, in the same form."""
@@ -29,6 +34,21 @@ class _ForgeLogger(Logger):  # type: ignore[misc] # gunicorn ships without types
         self.error_log.propagate = True
         self.error_log.handlers = []
         self.access_log.handlers = []
+
+
+class _Arbiter(Arbiter):  # type: ignore[misc] # gunicorn ships without types
+    """Forks with the orders held back: a worker that had no handlers yet would lose one, and a stop take 30 s."""
+
+    def spawn_worker(self) -> Any:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ORDERS)
+        try:
+            return super().spawn_worker()
+        finally:
+            _hear_orders()
+
+
+def _hear_orders(_worker: Any = None) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ORDERS)
 
 
 class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without types
@@ -53,11 +73,15 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without t
             "limit_request_line": 8190,  # the most that gunicorn takes
             "forwarded_allow_ips": "",  # or any program on this machine could set SCRIPT_NAME by a header
             "post_fork": self._open_pool,
+            "post_worker_init": _hear_orders,
             "worker_exit": self._close_pool,
             "post_request": _discard_rest,
         }
         for name, value in settings.items():
             self.cfg.set(name, value)
+
+    def run(self) -> None:
+        _Arbiter(self).run()
 
     def load(self) -> Any:
         return self._app
