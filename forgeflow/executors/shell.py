@@ -21,6 +21,7 @@ from forgeflow.domain.run import Ending, Failure, Output
 from forgeflow.executors.base import Orders, run_environment
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
+from forgeflow.process.oom import JOB_SCORE, raised_oom_score
 from forgeflow.process.tree import Strays, descendants, memory_bytes, signal_tree
 from forgeflow.store.runs import ClaimedRun
 
@@ -93,15 +94,16 @@ class ShellExecutor:
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(writing, True)
         try:
-            return reading, subprocess.Popen(
-                [self._settings.shell, "-c", run.payload["command"]],
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                cwd=self._workdir,
-                env={**self._environment, **run_environment(run)},
-                process_group=0,
-            )
+            with raised_oom_score(JOB_SCORE):
+                return reading, subprocess.Popen(
+                    [self._settings.shell, "-c", run.payload["command"]],
+                    stdin=subprocess.DEVNULL,
+                    stdout=writing,
+                    stderr=writing,
+                    cwd=self._workdir,
+                    env={**self._environment, **run_environment(run)},
+                    process_group=0,
+                )
         except BaseException:
             os.close(reading)
             raise

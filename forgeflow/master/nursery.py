@@ -18,6 +18,7 @@ from forgeflow.master.wear import WEAR_FACTORS, worn_out
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_TRY_AGAIN, fork_child
 from forgeflow.process.link import Link
+from forgeflow.process.oom import CHILD_SCORE, raise_oom_score
 from forgeflow.process.page import SharedPage
 from forgeflow.process.service_manager import ServiceManager
 from forgeflow.scheduler import loop as scheduler
@@ -142,6 +143,7 @@ class Nursery:
     def _become(self, role: Role, generation: Generation, link: Link, number: int, slot: int) -> int:
         """In the child: its whole life."""
         structlog.contextvars.bind_contextvars(role=role.value, child=number)
+        raise_oom_score(CHILD_SCORE)
         config, node = generation.config, generation.node
         title = f"forgeflow: {role} {number} of {node.worker_id} generation {generation.number}"
         setproctitle(title)

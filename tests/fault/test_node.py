@@ -456,3 +456,14 @@ def test_jobs_are_told_which_run_they_are(start_node: StartNode, connection: Con
         "FORGEFLOW_TIMEZONE": "UTC",
         "FORGEFLOW_IS_CATCH_UP": "false",
     }
+
+
+def test_kernel_that_needs_memory_takes_a_job_first_and_the_master_last(
+    start_node: StartNode, connection: Connection
+) -> None:
+    node = start_node(worker__concurrency="1")
+    score = "cat /proc/self/oom_score_adj"
+    for _ in range(2):  # the worker's own score is what it was before the first job
+        run = wait_for_status(connection, submit(connection, score), "succeeded")
+        scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (node.pid, *node.workers())]
+        assert [*scores, int(run.output_head)] == [int(Path("/proc/self/oom_score_adj").read_text()), 500, 800]
