@@ -69,6 +69,9 @@ def files_below(folder: str, pattern: str) -> set[str]:
     return {str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / folder).rglob(pattern)}
 
 
+CONTRIB = {name for name in files_below("contrib", "*") if (CHECKOUT / name).is_file()}
+
+
 def test_wheel_of_sdist_is_wheel_of_checkout(built: Built) -> None:
     assert wheel_files(built.wheel_of_sdist) == wheel_files(built.wheel_of_checkout)
 
@@ -80,7 +83,7 @@ def test_wheel_has_the_package_and_nothing_else(built: Built) -> None:
         f"forgeflow-{__version__}.data",
         f"forgeflow-{__version__}.dist-info",
     }
-    linked = {f"forgeflow/{name}" for name in files_below("sql", "*.sql") | files_below("conf", "*.ini")}
+    linked = {f"forgeflow/{name}" for name in files_below("sql", "*.sql") | files_below("conf", "*.ini") | CONTRIB}
     wanted = linked | files_below("forgeflow", "*.py") | files_below("forgeflow/web", "*.html")
     wanted |= {name for name in files_below("forgeflow/web/static", "*") if (CHECKOUT / name).is_file()}
     package = {name for name in found if name.startswith("forgeflow/")}
@@ -91,7 +94,9 @@ def test_sdist_has_what_a_packager_needs(built: Built) -> None:
     found = sdist_files(built.sdist)
     papers = {"LICENSE", "README.md", "CHANGELOG.md", "ARCHITECTURE.md", "Makefile", "setup.cfg", "pyproject.toml"}
     assert papers <= found
-    assert {f"bin/{name}" for name in LAUNCHERS} | {"conf/forgeflow.ini"} | files_below("sql", "*.sql") <= found
+    assert {f"bin/{name}" for name in LAUNCHERS} | {"conf/forgeflow.ini"} | files_below(
+        "sql", "*.sql"
+    ) | CONTRIB <= found
     assert not [name for name in found if "__pycache__" in name or name.startswith((".venv", ".git/"))]
 
 
@@ -149,6 +154,8 @@ def test_installed_package_finds_its_files(installed: Path, tmp_path: Path) -> N
         "sql/schema/0001_jobs_and_runs.sql",
         "sql/runs/claim_runs.sql",
         "conf/forgeflow.ini",
+        "contrib/systemd/forgeflow-master.service",
+        "contrib/systemd/forgeflow-master.service.d/run-as.conf",
         "web/templates/index.html",
         "web/static/forgeflow.css",
         "py.typed",
