@@ -18,7 +18,7 @@ import structlog
 from forgeflow.embedded import EmbeddedServer, stop_server
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import fork_child
-from forgeflow.process.tree import Strays, children, kill_child, signal_child, signal_group
+from forgeflow.process.tree import Strays, children, kill_child, signal_child
 
 log = structlog.get_logger()
 
@@ -199,7 +199,6 @@ class Guard:
     _is_stopping: bool = False
     _has_greeted: bool = False
     _interrupted_at: float = float("-inf")
-    _tell_web_at: float = 0.0
     _kill_web_at: float = float("inf")
     _complain_at: float = float("inf")
 
@@ -290,16 +289,15 @@ class Guard:
             self._kill_web_at = boottime()
 
     def _stop_web(self) -> None:
-        """Again and to its workers, too: gunicorn tells each of them once, and one that it just forks is deaf then."""
+        """Once the master has drained: TERM, and KILL when that is not enough."""
         now = boottime()
         if self.master.pid or not self.web.pid:
             return
-        self._kill_web_at = min(self._kill_web_at, now + _WEB_STOP_SECONDS)
-        if now >= self._kill_web_at:
+        if self._kill_web_at == float("inf"):
+            self._kill_web_at = now + _WEB_STOP_SECONDS
+            signal_child(self.web.pid, signal.SIGTERM)
+        elif now >= self._kill_web_at:
             kill_child(self.web.pid)
-        elif now >= self._tell_web_at:
-            self._tell_web_at = now + _POLL_SECONDS
-            signal_group(self.web.pid, signal.SIGTERM)
 
     def _populate(self) -> None:
         for service in self._services():

@@ -502,11 +502,17 @@ def test_stop_ends_a_server_that_does_not_shut_down_in_time(used: Path) -> None:
 
 
 def test_stop_says_when_the_server_outlives_it(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "QUIT_SECONDS", 0.1)
+    monkeypatch.setattr(embedded, "QUIT_SECONDS", 0.0)
+    server = start(used)
+    with pytest.raises(StoreError, match=rf"pid {server.pid}.* still runs"):
+        stop_server(server, timeout_seconds=0.0)
+
+
+def test_stop_wakes_a_server_that_was_stopped(used: Path) -> None:
     server = start(used)
     os.kill(server.pid, signal.SIGSTOP)
-    with pytest.raises(StoreError, match=rf"pid {server.pid}.* still runs"):
-        stop_server(server, timeout_seconds=0.1)
+    stop_server(server, timeout_seconds=20.0)
+    assert not Path(f"/proc/{server.pid}").exists()
 
 
 def test_password_is_nowhere_to_be_seen(used: Path) -> None:
