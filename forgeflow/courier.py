@@ -21,6 +21,7 @@ import structlog
 from psycopg import Notify
 
 from forgeflow.config import Config
+from forgeflow.domain.clock import ClockWatch
 from forgeflow.domain.node import Node
 from forgeflow.domain.run import Verdict
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
@@ -30,6 +31,7 @@ from forgeflow.process.link import Link, Message
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
 from forgeflow.store.listener import listen, prove_listening, take_notifications
+from forgeflow.store.nodes import AheadNode
 from forgeflow.store.runs import Owner
 from forgeflow.store.session import open_session
 
@@ -44,7 +46,7 @@ _LEASE_PASSED = Verdict(
 _STARTED_AGAIN = Verdict(
     "lost", "its node died; it was started again under the same name", charged=True, all_begun=True
 )
-# A share of the heartbeat interval that a busy machine may add to a budget.
+# A share of the heartbeat interval that a busy machine may add to a budget, or be late with a beat.
 _SLACK = 0.5
 
 
@@ -68,6 +70,9 @@ class Courier:
         self._connection: Connection | None = None
         now = boottime()
         self._timers = _Timers(recover_at=now, echo_at=now)
+        self._clock = _watch_clock(config)
+        self._may_be_ahead = True
+        self._silent_since: dict[AheadNode, float] = {}
         self._is_cut_off = False
         self._is_name_settled = False
         self._rival_beats: dict[UUID, datetime] = {}
@@ -141,8 +146,10 @@ class Courier:
         now = boottime()
         # What was asked for before is asked for again after READY.
         self._orders, self._expired = [], []
-        # After an outage every lease may have passed: the living renew theirs before anybody's runs are taken.
-        self._timers = _Timers(recover_at=now + self._config.worker.heartbeat_interval, echo_at=now, peek_at=now)
+        # The first look at the leases only reads the clock, and holds off recovery.
+        self._timers = _Timers(recover_at=now, echo_at=now, peek_at=now)
+        self._clock = _watch_clock(self._config)
+        self._may_be_ahead = True
         self._link.send("READY")
         return True
 
@@ -296,11 +303,48 @@ class Courier:
             timers.peek_at = min(at, timers.peek_at or at)
 
     def _find_expired(self, connection: Connection) -> None:
-        """Whose runs are to be taken back: workers whose lease has passed, for their nodes are gone or cut off."""
-        expired = nodes.expired_workers(connection, max_rows=_MAX_EXPIRED)
-        self._expired = [Owner(worker.boot_id, worker.child) for worker in expired]
+        """Whose runs are to be taken back: workers whose lease has passed, for their nodes are gone or cut off.
+
+        After an outage, or a step of the database's clock, every lease may have passed: the living renew theirs
+        before anybody's runs are taken.
+        """
+        asked_at = boottime()
+        look = nodes.expired_workers(connection, max_rows=_MAX_EXPIRED)
+        step = self._clock.read(look.clock_seconds, asked_at=asked_at, heard_at=boottime())
+        if step != 0.0:
+            self._timers.recover_at = boottime() + (1 + _SLACK) * self._config.worker.heartbeat_interval
+            self._may_be_ahead = True
+            if step is not None:
+                log.warning(
+                    "the database's clock was set; recovery waits for the next beats", step_seconds=round(step, 3)
+                )
+            return
+        self._expired = [Owner(worker.boot_id, worker.child) for worker in look.owners()]
+        self._expire_silent(connection)
         for worker_id in nodes.delete_stale_nodes(connection):
             log.warning("node gone", worker_id=worker_id)
+
+    def _expire_silent(self, connection: Connection) -> None:
+        """End the leases that the clock, set back, would keep alive for as long as it was set back.
+
+        Whoever lives beats again and is ahead no more. Who does not for a whole lease, by our own clock, is dead, or
+        has fenced its jobs.
+        """
+        if not self._may_be_ahead:
+            return
+        now = boottime()
+        self._silent_since = {node: self._silent_since.get(node, now) for node in nodes.ahead_nodes(connection)}
+        self._may_be_ahead = bool(self._silent_since)
+        for node, since in self._silent_since.items():
+            if now - since >= node.lease_seconds:
+                worker_id = nodes.expire_node(connection, boot_id=node.boot_id, heartbeat_at=node.heartbeat_at)
+                if worker_id is not None:
+                    log.warning("node silent since the clock was set back; its lease is ended", worker_id=worker_id)
+
+
+def _watch_clock(config: Config) -> ClockWatch:
+    """A node stops its jobs `fence_margin` before its lease ends, by its own clock: a smaller step does no harm."""
+    return ClockWatch(tolerance=(config.worker.fence_margin - config.worker.fence_grace) / 2)
 
 
 def _most_urgent_first(messages: list[Message]) -> list[Message]:

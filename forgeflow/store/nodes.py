@@ -23,6 +23,27 @@ class WorkerKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpiredWorkers:
+    """The workers whose lease has passed by that reading of the database's clock, in seconds since the epoch."""
+
+    clock_seconds: float
+    boot_ids: list[UUID]
+    children: list[int]
+
+    def owners(self) -> list[WorkerKey]:
+        return [WorkerKey(boot_id, child) for boot_id, child in zip(self.boot_ids, self.children, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class AheadNode:
+    """A node whose last heartbeat is in the future: the clock was set back after it."""
+
+    boot_id: UUID
+    heartbeat_at: datetime
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRow:
     """A node as the API shows it; `running` counts its runs, `workers` its living worker processes."""
 
@@ -141,8 +162,20 @@ def delete_worker(connection: Connection, *, boot_id: UUID, child: int, only_exp
     return row.worker_id if row else None
 
 
-def expired_workers(connection: Connection, *, max_rows: int) -> list[WorkerKey]:
-    return fetch_all(connection, "nodes/expired_workers", WorkerKey, {"max_rows": max_rows})
+def expired_workers(connection: Connection, *, max_rows: int) -> ExpiredWorkers:
+    expired = fetch_one(connection, "nodes/expired_workers", ExpiredWorkers, {"max_rows": max_rows})
+    assert expired
+    return expired
+
+
+def ahead_nodes(connection: Connection) -> list[AheadNode]:
+    return fetch_all(connection, "nodes/ahead_nodes", AheadNode)
+
+
+def expire_node(connection: Connection, *, boot_id: UUID, heartbeat_at: datetime) -> str | None:
+    """End the leases of a node that has not beaten since; its worker_id, None when it has."""
+    row = fetch_one(connection, "nodes/expire_node", _WorkerId, {"boot_id": boot_id, "heartbeat_at": heartbeat_at})
+    return row.worker_id if row else None
 
 
 def session_facts(connection: Connection) -> SessionFacts:

@@ -178,13 +178,35 @@ def test_lease_is_counted_from_after_the_wait_for_a_lock(
 
 def test_expired_worker_is_found_and_its_renewed_lease_saves_it(connection: Connection) -> None:
     owner = make_worker(connection, lease=-0.001)
-    (expired,) = nodes.expired_workers(connection, max_rows=10)
+    (expired,) = nodes.expired_workers(connection, max_rows=10).owners()
     assert (expired.boot_id, expired.child) == (owner.boot_id, owner.child)
     beat(connection, owner.boot_id, [owner.child])
     make_runs(connection, make_job(connection))
     (run,) = claim(connection, owner)
     assert recover(connection, owner, only_expired=True, all_begun=True) == []
     assert look(connection, run.id).status == "running"
+
+
+def test_silent_nodes_leases_end_unless_it_has_beaten_since(connection: Connection) -> None:
+    """Its heartbeat is ahead of the clock, as after a step back of an hour."""
+    boot_id = uuid4()
+    make_worker(connection, boot_id=boot_id)
+    beat(connection, boot_id, [1])
+    connection.execute(
+        "UPDATE nodes SET heartbeat_at = heartbeat_at + '1 h', lease_expires_at = lease_expires_at + '1 h'"
+    )
+    connection.execute("UPDATE workers SET lease_expires_at = lease_expires_at + '1 h'")
+    (before,) = nodes.ahead_nodes(connection)
+    assert before.boot_id == boot_id
+    beat(connection, boot_id, [1])
+    assert nodes.expire_node(connection, boot_id=boot_id, heartbeat_at=before.heartbeat_at) is None
+    assert nodes.expired_workers(connection, max_rows=10).owners() == []
+    connection.execute(
+        "UPDATE nodes SET heartbeat_at = %s, lease_expires_at = %s::timestamptz + '2 s'", [before.heartbeat_at] * 2
+    )
+    assert nodes.expire_node(connection, boot_id=boot_id, heartbeat_at=before.heartbeat_at) == "node"
+    assert nodes.expired_workers(connection, max_rows=10).children == [1]
+    assert nodes.ahead_nodes(connection) == []
 
 
 def test_stale_node_is_forgotten_after_its_workers_are_recovered(connection: Connection) -> None:
