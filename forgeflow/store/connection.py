@@ -29,6 +29,10 @@ _KEEPALIVES = {
 }
 
 
+# How long the pool waits for a sign of life of a connection that it is about to lend.
+_CHECK_SECONDS = 2.0
+
+
 class DeadlineConnection(psycopg.Connection[Row]):
     """Gives up a wait after `deadline_seconds`, and closes itself then: what became of the statement is unknown.
 
@@ -67,11 +71,18 @@ def _parameters(config: Config, role: str, statement_seconds: float) -> dict[str
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     return {
         **_KEEPALIVES,
-        "connect_timeout": max(1, round(config.database.connect_timeout)),
+        "connect_timeout": _connect_seconds(config),
         "application_name": f"forgeflow:{role}"[:63],
         "options": options,
         "autocommit": True,
     }
+
+
+def _connect_seconds(config: Config) -> int:
+    """How long each host may take: those that the URL names share the time, or a dead first one would use it up."""
+    facts = conninfo_to_dict(required_url(config))
+    hosts = max(len(str(facts.get(name) or "").split(",")) for name in ("host", "hostaddr"))
+    return max(1, round(config.database.connect_timeout / hosts))
 
 
 def _first_line(error: Exception) -> str:
@@ -82,7 +93,8 @@ def _first_line(error: Exception) -> str:
 def connect(config: Config, role: str) -> Connection:
     """Open one connection for a process of a node, in autocommit, each wait limited to `worker.statement_deadline`.
 
-    Blocks for at most `database.connect_timeout` for each address.  Raises StoreUnavailable, or ConfigError when
+    Blocks for at most `database.connect_timeout`, shared by the hosts of the URL, but 2 s for each address that a name
+    has.  Raises StoreUnavailable, or ConfigError when
     there is no usable URL.
     """
     seconds = config.worker.statement_deadline
@@ -107,7 +119,7 @@ def open_pool(config: Config, role: str, *, max_size: int) -> Pool:
         connection_class=DeadlineConnection,
         kwargs=kwargs,
         configure=configure,
-        check=ConnectionPool.check_connection,
+        check=_check,
         min_size=1,
         max_size=max_size,
         timeout=config.database.connect_timeout,
@@ -116,6 +128,15 @@ def open_pool(config: Config, role: str, *, max_size: int) -> Pool:
         reconnect_timeout=5.0,
         open=True,
     )
+
+
+def _check(connection: Connection) -> None:
+    """The pool's own check, but soon: a server that hangs must not cost a request the deadline of a statement."""
+    whole, connection.deadline_seconds = connection.deadline_seconds, _CHECK_SECONDS
+    try:
+        ConnectionPool.check_connection(connection)
+    finally:
+        connection.deadline_seconds = whole
 
 
 @contextmanager
