@@ -71,10 +71,11 @@ class _Timers:
 
 @dataclass(slots=True)
 class _Wakes:
-    """When work was last heard of, and whether the courier is already looking how much."""
+    """When work was last heard of, whether the courier is already looking how much, and since when it is back."""
 
     heard_at: float = float("-inf")
     is_peeking: bool = False
+    back_at: float = float("inf")
 
 
 class Master:
@@ -462,6 +463,7 @@ class Master:
             # It may be a new one: what the one before was asked is asked again.
             self._timers.beat_at = self._timers.recover_at = 0.0
             self._wakes.is_peeking = False
+            self._wakes.back_at = boottime()
         elif child.role is Role.WORKER:
             child.lease_end = child.generation.fence.lease_end(message["leased_at"])
         if child.is_retiring:
@@ -491,6 +493,11 @@ class Master:
                 self._nursery.page.set_lease_end(child.slot, child.lease_end)
             elif child.number in asked and not (child.is_executing and child.may_continue):
                 self._kill(child, End.DISPOSSESSED)
+        if message["sent_at"] >= self._wakes.back_at:
+            # After an outage idle sessions may hang on a server that is gone: a turn finds out before there is work.
+            # Not before a beat of now, for without a lease a worker's turn asks the database nothing.
+            self._wakes.back_at = float("inf")
+            self._wake(len(self._children.idle_workers()))
 
 
 def _last_call(child: Child) -> float:
