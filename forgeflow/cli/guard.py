@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -173,9 +173,17 @@ class Postgres:
 
 @dataclass(slots=True)
 class Service:
-    """A process of ours that is started again when it dies: `forgeflow <command>`."""
+    """A process of ours, `forgeflow <command>`, that is started again when it dies, unless it is mortal.
+
+    `environment` is what it has beside the guard's; `name` is what the log calls it; one with a watchdog is killed when
+    it gives no sign of life.
+    """
 
     command: str
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_mortal: bool = False
+    watchdog: Watchdog | None = None
     pid: int | None = None
     start_at: float = 0.0
 
@@ -184,16 +192,16 @@ class Service:
 class Guard:
     """`run` is its whole life, `run_pass` one turn of it.
 
-    `environment` is what the services are started with; `greet` is called until it says that it has greeted.
+    `environment` is what the services are started with; `greet` is called until it says that it has greeted. Masters
+    drain side by side; the web process serves until the last of them has.
     """
 
     signals: Signals
     postgres: Postgres | None
     environment: Mapping[str, str]
-    watchdog: Watchdog
     greet: Callable[[], bool]
-    master: Service = field(default_factory=lambda: Service("master"))
-    web: Service = field(default_factory=lambda: Service("web"))
+    masters: Sequence[Service]
+    web: Service = field(default_factory=lambda: Service("web", "web"))
     exit_code: int = 0
     _strays: Strays = field(default_factory=Strays)
     _is_stopping: bool = False
@@ -215,15 +223,16 @@ class Guard:
     def run_pass(self) -> bool:
         """One turn; False when all has stopped.  Blocks for a second at most, but while PostgreSQL starts again."""
         strays = self._reap()
-        if self.master.pid and self.watchdog.is_silent():
-            log.error("service killed, for it gave no sign of life", service="master", pid=self.master.pid)
-            kill_child(self.master.pid)
+        for service in self._services():
+            if service.pid and service.watchdog and service.watchdog.is_silent():
+                log.error("service killed, for it gave no sign of life", service=service.name, pid=service.pid)
+                kill_child(service.pid)
         self._obey()
         if self.postgres and not strays:
             self.postgres.revive()
         if self._is_stopping:
             self._stop_web()
-            if not strays and self.master.pid is None and self.web.pid is None:
+            if not strays and all(service.pid is None for service in self._services()):
                 return False
         elif not strays:  # what a dead master's jobs still hold must be free before there is another
             self._populate()
@@ -231,8 +240,11 @@ class Guard:
         self._wait(has_strays=bool(strays))
         return True
 
-    def _services(self) -> tuple[Service, Service]:
-        return self.master, self.web
+    def _services(self) -> tuple[Service, ...]:
+        return *self.masters, self.web
+
+    def _living_masters(self) -> list[int]:
+        return [master.pid for master in self.masters if master.pid]
 
     def _known(self) -> set[int]:
         pids = {service.pid for service in self._services() if service.pid}
@@ -243,18 +255,19 @@ class Guard:
         for service in self._services():
             if service.pid and (code := _reaped(service.pid)) is not None:
                 service.pid = None
-                service.start_at = boottime() + _RESTART_SECONDS
+                service.start_at = float("inf") if service.is_mortal else boottime() + _RESTART_SECONDS
                 self._note_death(service, code)
         return self._strays.kill(self._known())
 
     def _note_death(self, service: Service, code: int) -> None:
         if not self._is_stopping:
-            log.error("service died", service=service.command, exit_code=code)
+            event = "service died; it stays dead" if service.is_mortal else "service died"
+            log.error(event, service=service.name, exit_code=code)
             if code in _HOPELESS:
                 self.exit_code = code
                 self._stop(signal.SIGTERM)
         # A master that was told to stop before it could listen has died of the signal.
-        elif service is self.master and code not in (128 + signal.SIGTERM, 128 + signal.SIGQUIT):
+        elif service is not self.web and code not in (128 + signal.SIGTERM, 128 + signal.SIGQUIT):
             self.exit_code = self.exit_code or code
 
     def _obey(self) -> None:
@@ -266,8 +279,9 @@ class Guard:
                     self._stop(signal.SIGQUIT)
                 case signal.SIGINT:
                     self._interrupt()
-                case signal.SIGUSR2 if self.master.pid:
-                    os.kill(self.master.pid, signal.SIGUSR2)
+                case signal.SIGUSR2:
+                    for pid in self._living_masters():
+                        os.kill(pid, signal.SIGUSR2)
 
     def _interrupt(self) -> None:
         """The first time as TERM, later as QUIT; not as INT, for a master that still imports would print a traceback.
@@ -281,17 +295,17 @@ class Guard:
             self._stop(signal.SIGQUIT)
 
     def _stop(self, number: int) -> None:
-        """Tell the master; the web process serves until the master has drained."""
+        """Tell the masters; the web process serves until they have drained."""
         self._is_stopping = True
-        if self.master.pid:
-            signal_child(self.master.pid, number)  # and wake it, should it be stopped
-        elif number == signal.SIGQUIT:
+        for pid in self._living_masters():
+            signal_child(pid, number)  # and wake it, should it be stopped
+        if number == signal.SIGQUIT and not self._living_masters():
             self._kill_web_at = boottime()
 
     def _stop_web(self) -> None:
         """Once the master has drained: TERM, and KILL when that is not enough."""
         now = boottime()
-        if self.master.pid or not self.web.pid:
+        if self._living_masters() or not self.web.pid:
             return
         if self._kill_web_at == float("inf"):
             self._kill_web_at = now + _WEB_STOP_SECONDS
@@ -302,12 +316,13 @@ class Guard:
     def _populate(self) -> None:
         for service in self._services():
             if service.pid is None and boottime() >= service.start_at:
-                service.pid = self._start(service.command)
+                service.pid = self._start(service)
 
-    def _start(self, command: str) -> int:
+    def _start(self, service: Service) -> int:
         # -P: a file random.py in the folder where we were started is not the standard library's.
-        arguments = [sys.executable, "-P", "-m", "forgeflow.cli", command]
-        environment = dict(self.environment) | (self.watchdog.environment() if command == "master" else {})
+        arguments = [sys.executable, "-P", "-m", "forgeflow.cli", service.command]
+        watched = service.watchdog.environment() if service.watchdog else {}
+        environment = {**self.environment, **service.environment, **watched}
         if self.postgres:
             environment["FORGEFLOW_DATABASE_URL"] = self.postgres.url
 
@@ -329,7 +344,7 @@ class Guard:
             seconds = _POLL_SECONDS
         else:
             seconds = _START_POLL_SECONDS
-        seconds = min(seconds, self.watchdog.look_seconds)
+        seconds = min([seconds, *(each.watchdog.look_seconds for each in self._services() if each.watchdog)])
         self.signals.wait(seconds, *([self.postgres.fileno()] if self.postgres else []))
 
     def _end_everything(self) -> None:

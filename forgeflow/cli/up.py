@@ -8,12 +8,12 @@ import fcntl
 import http.client
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from forgeflow.cli.guard import Guard, Interrupted, Postgres, Signals, Watchdog, end_children
+from forgeflow.cli.guard import Guard, Interrupted, Postgres, Service, Signals, Watchdog, end_children
 from forgeflow.config import Config, load_config
 from forgeflow.embedded import EmbeddedServer, start_server
 from forgeflow.errors import ConfigError, StateTaken
@@ -25,9 +25,23 @@ from forgeflow.web.address import check_address
 
 
 def run_up(config_file: str | None, *, listen: str | None, data_dir: str | None) -> int:
-    """Serve everything until told to stop.
+    """Serve everything until told to stop.  Raises as `serve_machine`."""
+    masters = [Service("master", "master")]
+    return serve_machine(config_file, listen=listen, data_dir=data_dir, masters=masters, greet=_greet)
 
-    Raises ConfigError, AddressTaken, StateTaken before anything is started, StoreError before it serves.
+
+def serve_machine(
+    config_file: str | None,
+    *,
+    listen: str | None,
+    data_dir: str | None,
+    masters: Sequence[Service],
+    greet: Callable[[Config], bool],
+) -> int:
+    """Serve with these masters, a web process and, unless a URL is given, PostgreSQL, until told to stop.
+
+    `greet` is called until it says that it has greeted.  Raises ConfigError, AddressTaken, StateTaken before anything
+    is started, StoreError before it serves.
     """
     overrides = {"server.listen": listen} if listen else {}
     config = load_config(config_file, overrides=overrides)
@@ -41,13 +55,15 @@ def run_up(config_file: str | None, *, listen: str | None, data_dir: str | None)
             url = postgres.url if postgres else config.database.url
             with signals.interruptible():
                 _migrate(load_config(config_file, overrides={**overrides, "database.url": url}))
-            code = Guard(signals, postgres, environment, _watchdog(config), lambda: _greet(config)).run()
+            for master in masters:
+                master.watchdog = _watchdog(config)
+            code = Guard(signals, postgres, environment, lambda: greet(config), masters).run()
     except Interrupted:
         end_children(signals)
         code = 0
     finally:
         signals.close()
-    _say("ForgeFlow has stopped.")
+    say("ForgeFlow has stopped.")
     return code
 
 
@@ -182,7 +198,7 @@ def _reachable(config: Config) -> tuple[str, int]:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
-def _answers(config: Config) -> bool:
+def answers(config: Config) -> bool:
     connection = http.client.HTTPConnection(*_reachable(config), timeout=1.0)
     try:
         connection.request("GET", "/readyz")
@@ -193,13 +209,18 @@ def _answers(config: Config) -> bool:
         connection.close()
 
 
+def address_of(config: Config) -> str:
+    """Where a browser on this machine finds us."""
+    host, port = _reachable(config)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def _greet(config: Config) -> bool:
     """Once the API serves, say where, and how to try it; whether it does."""
-    if not _answers(config):
+    if not answers(config):
         return False
-    host, port = _reachable(config)
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    _say(
+    address = address_of(config)
+    say(
         f"""
 ForgeFlow is up: {address}
 
@@ -213,7 +234,8 @@ Ctrl-C stops everything; running jobs may finish.
     return True
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """To stdout; nobody needs to read it."""
     try:
         click.echo(text)
     except OSError:  # nobody reads it: the terminal was closed, `| head` has ended

@@ -1,0 +1,1 @@
+"""Figures and demonstrations; run by `make`, shipped with no package."""
