@@ -8,7 +8,7 @@ FAULTS ?= 25
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-postgres storm proof figures takeover check format clean
+.PHONY: help run cluster chaos test test-postgres storm proof figures takeover check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -18,6 +18,9 @@ run: .venv/run ## install, then serve everything on 127.0.0.1:$(PORT) with an em
 
 cluster: .venv/run ## the same with a node that schedules and three that work, to kill and to watch
 	@exec $(BIN)/python -m bench.cluster --listen 127.0.0.1:$(PORT) $(if $(STATE),--data-dir '$(STATE)')
+
+chaos: .venv/run ## start such a fleet on its own, kill the node that has a slow job, and follow the job to its end
+	@exec $(BIN)/python -m bench.chaos
 
 test: .venv/test ## install, then run all tests on an embedded PostgreSQL
 	$(BIN)/python -m pytest $(ARGS)

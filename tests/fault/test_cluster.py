@@ -1,10 +1,11 @@
-"""`make cluster`, as a user has it: a real fleet; nothing of it may be left."""
+"""`make cluster` and `make chaos`, as a user has them: real fleets; nothing of them may be left."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,3 +62,21 @@ def test_killed_node_of_a_cluster_stays_dead_with_all_it_started(database_url: s
         fleet.process.send_signal(signal.SIGQUIT)
         assert fleet.end() == 0
         assert fleet.out.read_text().endswith("ForgeFlow has stopped.\n")
+
+
+def test_chaos_proves_that_a_dead_nodes_run_goes_on_elsewhere(server_url: str) -> None:
+    """`server_url` is asked for so that its server is not taken for one of ours."""
+    before = set(Path(tempfile.gettempdir()).glob("forgeflow-chaos-*"))
+    with nothing_left_behind():
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.chaos"],
+            cwd=ROOT,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for line in ("its lease has passed", "attempt 2", "succeeded", "no overlap"):
+        assert line in done.stdout
+    assert set(Path(tempfile.gettempdir()).glob("forgeflow-chaos-*")) <= before
