@@ -289,8 +289,10 @@ class Courier:
     def _keep_time(self, connection: Connection) -> None:
         now, timers = boottime(), self._timers
         if now >= timers.echo_at:
-            prove_listening(connection, f"{self._config.database.schema_name}_due", str(self._node.boot_id))
             timers.echo_at = now + _ECHO_SECONDS
+            if not prove_listening(connection, f"{self._config.database.schema_name}_due", str(self._node.boot_id)):
+                log.warning("notifications are refused, their queue is full; polling instead")
+                timers.echo_heard_at = None
         if self._expired:
             self._try(partial(self._recover, owner=self._expired.pop(0), verdict=_LEASE_PASSED, only_expired=True))
         elif now >= timers.recover_at:

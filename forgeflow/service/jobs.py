@@ -130,6 +130,7 @@ def cancel_job(connection: Connection, job_id: UUID) -> JobRow:
 
 
 def _change_status(connection: Connection, job_id: UUID, event: JobEvent) -> JobRow:
+    is_stopping = False
     with transaction(connection):
         job = jobs.lock_job(connection, job_id=job_id)
         if job is None:
@@ -142,8 +143,10 @@ def _change_status(connection: Connection, job_id: UUID, event: JobEvent) -> Job
             jobs.set_status(connection, job_id=job_id, status=status, next_run_at=next_run_at)
             if status is not JobStatus.ACTIVE:
                 runs.cancel_pending_runs(connection, job_id=job_id)
-            if status is JobStatus.CANCELLED and runs.request_cancel(connection, job_id=job_id):
-                runs.announce_cancel(connection)
+            if status is JobStatus.CANCELLED:
+                is_stopping = bool(runs.request_cancel(connection, job_id=job_id))
+    if is_stopping:
+        runs.announce_cancel(connection)
     return get_job(connection, job_id)
 
 

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from forgeflow.domain.run import Ending, Failure, Verdict
 from forgeflow.errors import StoreBusy, StoreUnavailable
 from forgeflow.store.connection import Connection, transaction, translated
+from forgeflow.store.listener import tell
 from forgeflow.store.nodes import delete_worker
 from forgeflow.store.statements import execute, fetch_all, fetch_one, send
 
@@ -280,12 +281,14 @@ def peek_queue(connection: Connection, *, boot_id: UUID, max_due: int) -> QueueP
     return peek
 
 
-def announce_due(connection: Connection) -> None:
-    execute(connection, "runs/announce_due")
+def announce_due(connection: Connection) -> bool:
+    """Call it after the commit.  False as `tell`."""
+    return tell(lambda: execute(connection, "runs/announce_due"))
 
 
-def announce_cancel(connection: Connection) -> None:
-    execute(connection, "runs/announce_cancel")
+def announce_cancel(connection: Connection) -> bool:
+    """Call it after the commit.  False as `tell`."""
+    return tell(lambda: execute(connection, "runs/announce_cancel"))
 
 
 def orphaned_owners(connection: Connection) -> list[Owner]:

@@ -5,6 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from forgeflow.store.connection import Connection
+from forgeflow.store.listener import tell
 from forgeflow.store.statements import execute, fetch_all, fetch_one
 
 
@@ -74,8 +75,8 @@ def limit_idle_session(connection: Connection, *, idle_seconds: float) -> None:
 
 
 def resign_leadership(connection: Connection) -> None:
-    """The lock is free afterwards, and the standbys know it."""
-    execute(connection, "ticks/resign_leadership")
+    """The lock is free afterwards, and the standbys know it, unless the queue of notifications is full."""
+    tell(lambda: execute(connection, "ticks/resign_leadership"))
 
 
 def due_jobs(connection: Connection, *, max_rows: int, now: datetime | None = None) -> list[DueJob]:
