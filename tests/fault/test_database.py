@@ -19,6 +19,7 @@ from forgeflow.service.jobs import trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.schema import migrate
+from tests.fault.test_leadership import assert_each_second_once
 from tests.support.databases import config_for
 from tests.support.processes import NodeProcess, children_of, nodes, nothing_left_behind, run_count, title
 from tests.support.waiting import wait_for
@@ -171,6 +172,23 @@ def test_cut_wire_is_noticed_and_healed(wire: Wire, start_node: StartNode, conne
             node.wait_for_log("courier has no database", count=number + 1)
         node.wait_for_log("courier has the database again", count=number + 1)
         wait_for_status(connection, submit(connection, "true"), "succeeded")
+
+
+def test_latency_makes_a_node_slower_and_nothing_else(
+    wire: Wire, start_node: StartNode, connection: Connection
+) -> None:
+    """Every answer is 200 ms late; the intervals are a tenth of the defaults, but the tests' own would be too short."""
+    tenth = {"worker__lease_duration": "3s", "worker__heartbeat_interval": "1s", "worker__statement_deadline": "900ms"}
+    node = start_node(database__url=wire.url, **tenth)
+    node.wait_for_log("leadership won")
+    with wire.late(0.2):
+        submit(connection, "true", name="cron", cron_expr="* * * * * *")
+        job_ids = [submit(connection, "sleep 3; echo unharmed"), *(submit(connection, "true") for _ in range(4))]
+        for job_id in job_ids:
+            assert wait_for_status(connection, job_id, "succeeded").attempt == 1
+        assert_each_second_once(connection)
+    for trouble in ("has no database", "lost its connection", "child died", "killed", "fenced"):
+        assert trouble not in node.log_text()
 
 
 def test_slow_lock_on_the_queue_at_the_stop_charges_nobody(start_node: StartNode, connection: Connection) -> None:
