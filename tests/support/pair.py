@@ -72,6 +72,7 @@ class Pair:
 
     def __exit__(self, *_: object) -> None:
         for server in (self.primary, self.standby):
+            self._signal_all(server, signal.SIGCONT)  # a test that failed may have left it frozen
             stop_server(server)
         for segment in self._killed:
             subprocess.run(["ipcrm", "-m", segment], check=False, stderr=subprocess.DEVNULL)
@@ -83,9 +84,12 @@ class Pair:
     def kill_primary(self) -> None:
         """As when its machine loses power: every process at once, and what they shared in memory."""
         self._killed.append((self.primary.data_dir / "postmaster.pid").read_text().splitlines()[6].split()[1])
-        for pid in self.processes(self.primary):
+        self._signal_all(self.primary, signal.SIGKILL)
+
+    def _signal_all(self, server: EmbeddedServer, number: int) -> None:
+        for pid in self.processes(server):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
     def promote(self) -> None:
         with psycopg.connect(self.standby.url, autocommit=True) as direct:
