@@ -47,6 +47,7 @@ class End(StrEnum):
     FENCED = "its lease could not be renewed"
     DISPOSSESSED = "its lease was taken back"
     STOPPING = "its node is stopping"
+    REJECTED = "its configuration was not taken on"
 
 
 @dataclass(slots=True)
@@ -149,9 +150,11 @@ class Children:
         ]
         return min(couriers, key=lambda child: child.generation.number, default=None)
 
-    def newest_courier(self) -> Child | None:
-        """The ready courier of the newest generation that has one."""
-        couriers = [child for child in self.of(Role.COURIER) if child.is_ready]
+    def newest_courier(self, generation: int) -> Child | None:
+        """The ready courier of the newest generation that has one, up to this one."""
+        couriers = [
+            child for child in self.of(Role.COURIER) if child.is_ready and child.generation.number <= generation
+        ]
         return max(couriers, key=lambda child: child.generation.number, default=None)
 
     def of_courier(self, courier: Child) -> list[int]:

@@ -293,9 +293,10 @@ class Master:
     # 4 population
 
     def _grow(self) -> None:
-        late = self._nursery.keep_reloading(serves=self._serves, is_leaving=self._phase is not Phase.RUNNING)
-        if late:
-            self._kill(late, End.WEDGED)
+        self._nursery.keep_reloading(serves=self._serves, is_leaving=self._phase is not Phase.RUNNING)
+        if self._phase is Phase.RUNNING:
+            for child in self._nursery.rejected():
+                self._kill(child, End.REJECTED)
         self._nursery.populate(serves=self._serves)
 
     # 5 orders to the courier, wakes to the workers
@@ -327,7 +328,7 @@ class Master:
             self._timers.recover_at = now + _RECOVER_AGAIN_SECONDS
 
     def _send_courier(self, kind: str, **data: Any) -> bool:
-        child = self._children.newest_courier()
+        child = self._children.newest_courier(self._nursery.generation.number)
         return child is not None and child.link.send(kind, **data)
 
     def _tell(self, role: Role, kind: str) -> None:

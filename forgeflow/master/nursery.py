@@ -3,7 +3,7 @@
 import random
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 from setproctitle import setproctitle
@@ -34,10 +34,11 @@ _SLOTS = 512 + SURGE
 
 @dataclass(slots=True)
 class _Reload:
-    """A reload from HUP to its end: asked for, then a candidate of the next generation that must become ready."""
+    """A reload from HUP to its end: asked for, then candidates of the next generation that must become ready."""
 
     is_wanted: bool = False
-    candidate: Child | None = None
+    candidates: list[Child] = field(default_factory=list)
+    roles_left: list[Role] = field(default_factory=list)  # to be proved when those are
     ready_until: float = float("inf")
     failure: str = ""  # of the last one
 
@@ -159,7 +160,7 @@ class Nursery:
 
     def note_death(self, child: Child, code: int, *, is_expected: bool) -> int:
         """Let the pause before the next fork follow from a death; returns how many in a row mean trouble."""
-        if child is self._reload.candidate:
+        if child in self._reload.candidates:
             self._fail_reload(f"its first {child.role} died: {describe_exit(code)}; its log says why")
             return 0
         backoff = self._backoff[child.role]
@@ -175,7 +176,7 @@ class Nursery:
     def wear_out(self, now: float) -> None:
         """Mark one worker that has reached a limit of its age, runs or memory; the next one when it is gone."""
         workers = self.children.of(Role.WORKER)
-        if self._reload.candidate or any(child.is_worn for child in workers):
+        if self._reload.candidates or any(child.is_worn for child in workers):
             return
         for child in workers:
             if child.is_ready and not child.is_retiring and (why := worn_out(child, now)):
@@ -189,26 +190,34 @@ class Nursery:
         """As HUP asks for it; several together are one, and during a reload one more."""
         self._reload.is_wanted = True
 
-    def keep_reloading(self, *, serves: bool, is_leaving: bool) -> Child | None:
-        """Take the next generation on when its candidate is ready; until then everything stays as it is.
-
-        Returns a candidate that was not ready in time, to be killed.
-        """
+    def keep_reloading(self, *, serves: bool, is_leaving: bool) -> None:
+        """Take the next generation on when its candidates are ready; until then everything stays as it is."""
         reload = self._reload
         if is_leaving:
             self._reload = _Reload()
-        elif reload.candidate is None:
+        elif not reload.candidates:
             if reload.is_wanted:
                 self._begin_reload(serves=serves)
-        elif reload.candidate.is_ready:
-            self._adopt(reload.candidate.generation)
+        elif all(child.is_ready for child in reload.candidates):
+            generation = reload.candidates[0].generation
+            if reload.roles_left:
+                self._try_out(reload.roles_left.pop(0), generation)
+            else:
+                self._adopt(generation)
         elif boottime() >= reload.ready_until:
-            self._fail_reload(f"its first {reload.candidate.role} was not ready in time (worker.spawn_timeout)")
-            return reload.candidate
-        return None
+            late = next(child.role for child in reload.candidates if not child.is_ready)
+            self._fail_reload(f"its first {late} was not ready in time (worker.spawn_timeout)")
+
+    def rejected(self) -> list[Child]:
+        """Children of a generation that was not taken on: to be killed."""
+        return [
+            child
+            for child in self.children
+            if child.generation.number > self.generation.number and child not in self._reload.candidates
+        ]
 
     def _begin_reload(self, *, serves: bool) -> None:
-        """Fork the first child of the next generation, as soon as there is room for one more."""
+        """Fork the first children of the next generation, as soon as there is room for one more worker."""
         if serves and not self._has_room():
             return
         self._reload.is_wanted = False
@@ -218,14 +227,27 @@ class Nursery:
         except ConfigError as error:
             self._fail_reload(str(error))
             return
-        # One that needs what may be wrong: a worker, or where nothing serves yet, the courier.
-        role = Role.WORKER if generation.wanted()[Role.WORKER] else Role.SCHEDULER
-        candidate = self.fork(role if serves else Role.COURIER, generation)
-        if candidate is None:
-            self._fail_reload("no process was to be had; try again")
-            return
-        self._reload.candidate = candidate
         self._reload.ready_until = boottime() + generation.config.worker.spawn_timeout
+        first, *self._reload.roles_left = self._proving_roles(generation, serves=serves)
+        self._try_out(first, generation)
+
+    def _try_out(self, role: Role, generation: Generation) -> None:
+        if candidate := self.fork(role, generation):
+            self._reload.candidates.append(candidate)
+        else:
+            self._fail_reload("no process was to be had; try again")
+
+    def _proving_roles(self, generation: Generation, *, serves: bool) -> list[Role]:
+        """Who needs what may be wrong, in the order in which they are tried.
+
+        A worker; before it, for another database or where nothing serves yet, the courier, for it may be refused our
+        name there, and a worker that is ready claims.
+        """
+        if not serves:
+            return [Role.COURIER]
+        last = Role.WORKER if generation.wanted()[Role.WORKER] else Role.SCHEDULER
+        is_elsewhere = generation.config.database != self.generation.config.database
+        return [Role.COURIER, last] if is_elsewhere else [last]
 
     def _has_room(self) -> bool:
         """Whether one more worker may live; else an idle one is let go, and when all are busy, the reload waits."""

@@ -140,7 +140,7 @@ def test_generation_that_cannot_boot_changes_nothing(
     node.configure(database__url=empty_database)
     node.signal(signal.SIGHUP)
     node.wait_for_log("reload failed")
-    assert "its first worker died: exit code 3" in node.log_text()
+    assert "its first courier died: exit code 3" in node.log_text()
     wait_for_status(connection, submit(connection, "true"), "succeeded")
     assert children_of(node.pid) == before
 
@@ -152,7 +152,7 @@ def test_generation_that_hangs_changes_nothing(node: NodeProcess, connection: Co
     node.configure(database__url=nowhere, worker__spawn_timeout="1s")
     node.signal(signal.SIGHUP)
     node.wait_for_log("reload failed")
-    assert "was not ready in time" in node.log_text()
+    assert "its first courier was not ready in time" in node.log_text()
     wait_for_status(connection, submit(connection, "true"), "succeeded")
     wait_for(lambda: children_of(node.pid) == before)
 
@@ -174,6 +174,27 @@ def test_new_database_is_followed_and_running_jobs_report_to_the_old_one(
             wait_for(lambda: generations(node) == ["courier 2", "scheduler 2", "worker 2", "worker 2"])
             wait_for_status(elsewhere, submit(elsewhere, "true"), "succeeded")
         assert node.stop() == 0
+    finally:
+        drop_database(server_url, url)
+
+
+def test_new_database_with_a_living_node_of_our_name_changes_nothing(
+    node: NodeProcess, start_node: StartNode, connection: Connection, server_url: str, template: str, tmp_path: Path
+) -> None:
+    url = make_database(server_url, template=template)
+    try:
+        twin = start_node(database__url=url, worker__id="twin")
+        twin.wait_for_log("node ready")
+        ours = start_node(config_file=tmp_path / "twin.ini", worker__id="twin")
+        ours.wait_for_log("node ready")
+        wait_for(lambda: len(idle_workers(ours)) == 2)
+        before = children_of(ours.pid)
+        ours.configure(database__url=url)
+        ours.signal(signal.SIGHUP)
+        ours.wait_for_log("reload failed")
+        assert "another living node is called twin" in ours.log_text()
+        wait_for(lambda: children_of(ours.pid) == before)
+        assert twin.stop() == 0
     finally:
         drop_database(server_url, url)
 
@@ -243,7 +264,7 @@ def test_term_during_a_reload_wins(node: NodeProcess, connection: Connection, da
     wait_for_status(connection, running, "running")
     node.configure(database__url=make_conninfo(database_url, host="127.0.0.1", port=1))
     node.signal(signal.SIGHUP)
-    node.wait_for_log("worker waits for the database")
+    node.wait_for_log("courier has no database")
     assert node.stop() == 0
     assert only_run(connection, running).output_head == "unharmed\n"
 

@@ -91,7 +91,7 @@ def test_reload_is_told_with_its_end_good_or_bad(
     node.signal(signal.SIGHUP)
     manager.wait_for("READY=1", count=3)
     assert manager.states() == ["READY=1", *["RELOADING=1", "READY=1"] * 2]
-    wait_for(lambda: [line for line in manager.read() if "reload failed: its first worker was not ready" in line])
+    wait_for(lambda: [line for line in manager.read() if "reload failed: its first courier was not ready" in line])
     node.configure(database__url="nonsense")
     node.signal(signal.SIGHUP)
     manager.wait_for("READY=1", count=4)
