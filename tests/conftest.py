@@ -1,6 +1,7 @@
 """Fixtures that every kind of test may ask for."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,11 @@ import pytest
 from forgeflow.config import Config
 from forgeflow.store.connection import Connection, connect
 from tests.support.databases import config_for, drop_database, make_database, make_template, test_server
+
+# Whoever starts the tests with nohup, or in the background of a script, has every process they start ignore these.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 # The tests decide every setting themselves.
 for name in [name for name in os.environ if name.startswith("FORGEFLOW_") and "_TEST_" not in name]:

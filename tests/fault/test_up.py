@@ -179,14 +179,6 @@ def left_over(known: set[int]) -> list[str]:
     return [f"{pid} {title(pid)}" for pid in set(children()) - known]
 
 
-@pytest.fixture(autouse=True)
-def hangup_is_not_ignored() -> Iterator[None]:
-    """Whoever started the tests with nohup, or in the background of a shell, has every child ignore it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 @pytest.fixture
 def place(server_url: str) -> Iterator[Path]:
     """A folder for state folders, below /tmp, for every account; no process of the test outlives it.
