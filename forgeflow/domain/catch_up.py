@@ -40,8 +40,9 @@ def plan_ticks(
 ) -> TickPlan:
     """What a job owes that was due at `due_at`, when it is `now`.
 
-    A tick late by less than `misfire_grace` seconds simply runs. Older ones are missed: `skip` drops them, `once`
-    runs the latest, `all` the latest `limit` of them. Costs at most `limit` steps back and the ticks within the
+    A tick late by less than `misfire_grace` seconds simply runs; but of ticks less than a minute apart and older than
+    15 s only the latest, unless `all` are wanted. Older ones are missed: `skip` drops them, `once` runs the latest,
+    `all` the latest `limit` of them. Costs at most `limit` steps back and the ticks within the
     grace, however long the outage was.  Source: README "What is promised", "Jobs".
     """
     grace_start = now - timedelta(seconds=misfire_grace)
@@ -49,7 +50,7 @@ def plan_ticks(
     in_grace += schedule.between(max(due_at, grace_start), now, _ticks_within(misfire_grace))
     next_at = schedule.next_after(now)
     kept = _latest_missed(schedule, due_at, grace_start, {"skip": 0, "once": 1, "all": limit}[catch_up])
-    on_time = _thin_burst(in_grace, now)
+    on_time = tuple(in_grace) if catch_up == "all" else _thin_burst(in_grace, now)
     coalesced = [tick for tick in in_grace if tick not in on_time]
     return TickPlan(
         kept,

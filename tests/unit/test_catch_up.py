@@ -78,6 +78,14 @@ def test_burst_of_seconds_owes_one_tick_older_than_fifteen_seconds() -> None:
     assert planned.missed is None
 
 
+def test_all_means_all_within_the_grace_too() -> None:
+    """Older ticks that are caught up beside newer ones that are not would leave a hole in the middle."""
+    planned = plan(SECONDLY, NOON, at(seconds=70), "all", limit=5)
+    assert planned.caught_up == tuple(at(seconds=second) for second in range(6, 11))
+    assert planned.on_time == tuple(at(seconds=second) for second in range(11, 71))
+    assert planned.coalesced is None
+
+
 def test_ticks_a_minute_apart_are_no_burst() -> None:
     planned = plan(MINUTELY, NOON, at(minutes=3, seconds=30), grace=600.0)
     assert planned.on_time == tuple(at(minutes=minute) for minute in range(4))
