@@ -97,12 +97,24 @@ def _start_embedded(config: Config, state: Path) -> EmbeddedServer:
     binaries = config.database.embedded_bin
     # Each worker has one connection, courier and scheduler one each, the web a pool for each process.
     needed = config.worker.concurrency + config.server.workers * config.server.threads + 20
-    return start_server(
+    server = start_server(
         state,
         account=config.database.embedded_user or None,
         binaries=Path(binaries) if binaries else None,
         max_connections=max(100, needed),
     )
+    _tell_url(state / "postgres" / "url", server.url)
+    return server
+
+
+def _tell_url(file: Path, url: str) -> None:
+    """For FORGEFLOW_DATABASE_URL_FILE of other commands; it holds the password, so it is ours alone."""
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(f"{url}\n")
+    new.rename(file)
 
 
 @contextlib.contextmanager
@@ -228,7 +240,7 @@ Try a job:
   curl -X POST {address}/api/jobs -d '{{"name": "hello", "executor": "shell", "payload": {{"command": "echo hello"}}}}'
   curl {address}/api/runs
 
-Ctrl-C stops everything; running jobs may finish.
+Ctrl-C stops everything; running jobs may finish. A second Ctrl-C stops them and hands them back.
 """
     )
     return True

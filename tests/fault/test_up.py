@@ -474,3 +474,15 @@ def test_closed_standard_descriptors_do_not_matter(state: Path) -> None:
     wait_for(up.is_ready, why="it serves")
     up.process.send_signal(signal.SIGTERM)
     assert up.process.wait(timeout=30) == 0
+
+
+def test_other_commands_find_the_embedded_database_by_a_file_of_ours(state: Path) -> None:
+    up = Up(state).started()
+    file = state / "postgres" / "url"
+    assert file.stat().st_mode & 0o777 == 0o600
+    environment = {"PATH": os.environ["PATH"], "FORGEFLOW_DATABASE_URL_FILE": str(file)}
+    ping = [sys.executable, "-P", "-m", "forgeflow.cli", "ping"]
+    answer = subprocess.run(ping, cwd=state, env=environment, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "lives" in answer.stdout
+    assert up.stop() == 0
