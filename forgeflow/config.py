@@ -208,6 +208,15 @@ class Worker(_Section):
     recycle_memory: Annotated[int | None, _or_never(_size(at_most="1024G"))] = 512 * 1024**2
     recycle_runs: Annotated[int | None, _or_never(_whole(1, 999_999_999))] = None
 
+    @model_validator(mode="after")
+    def _keep_proportions(self) -> Self:
+        """A lease shorter than the default shortens what depends on it, unless that is given, too."""
+        share = self.lease_duration / type(self).model_fields["lease_duration"].get_default()
+        for name in ("heartbeat_interval", "statement_deadline", "fence_margin", "fence_grace"):
+            if share < 1 and name not in self.model_fields_set:
+                self.__dict__[name] *= share
+        return self
+
 
 class Retry(_Section):
     base: Seconds = 5.0
@@ -321,6 +330,16 @@ def in_words(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}s"
     return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def changed_keys(before: Config, after: Config) -> list[str]:
+    """Dotted names of what differs; no values, for one of them may be a password."""
+    return [
+        f"{section_name(attribute)}.{info.alias or key}"
+        for attribute, section in dict(after).items()
+        for key, info in type(section).model_fields.items()
+        if getattr(section, key) != getattr(getattr(before, attribute), key)
+    ]
 
 
 def find_file(explicit: str | None, environ: Mapping[str, str]) -> Path | None:

@@ -9,7 +9,7 @@ import structlog
 from setproctitle import setproctitle
 
 from forgeflow import courier
-from forgeflow.config import Config
+from forgeflow.config import Config, changed_keys
 from forgeflow.errors import ConfigError
 from forgeflow.log import set_up_logging
 from forgeflow.master.children import Backoff, Child, Children, Generation, Role, describe_exit
@@ -270,11 +270,12 @@ class Nursery:
 
     def _adopt(self, generation: Generation) -> None:
         """From here on the other generations' children are old, and go one by one as their work ends."""
+        changed = changed_keys(self.generation.config, generation.config)
         self.generation = generation
         self._reload = _Reload(is_wanted=self._reload.is_wanted)
         self._backoff = {role: Backoff() for role in Role}
         set_up_logging(generation.config.log)
-        log.info("configuration reloaded", generation=generation.number)
+        log.info("configuration reloaded", generation=generation.number, changed=changed)
         self._manager.end_reload()
 
     def _fail_reload(self, reason: str) -> None:

@@ -41,7 +41,7 @@ def test_refusal_has_a_problem_for_each_wrong_key(tmp_path: Path) -> None:
     assert third.startswith(f"worker.kill_grace ({file})")
     with pytest.raises(ConfigError) as refused:
         read_config("/dev/null", environ={"FORGEFLOW_LEASE_DURATION": "3s", "FORGEFLOW_HEARTBEAT_INTERVAL": "2s"})
-    assert len(refused.value.problems) == 3
+    assert len(refused.value.problems) == 1
     with pytest.raises(ConfigError) as refused:
         read_config("/nowhere", environ={})
     assert refused.value.problems == (str(refused.value),)

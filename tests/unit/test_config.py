@@ -403,7 +403,7 @@ def test_unknown_override_is_refused() -> None:
     ("environ", "expected"),
     [
         (
-            {"FORGEFLOW_LEASE_DURATION": "20s"},
+            {"FORGEFLOW_LEASE_DURATION": "20s", "FORGEFLOW_HEARTBEAT_INTERVAL": "10s"},
             "worker.heartbeat_interval is 10s; expected at most 6.66667s, a third of worker.lease_duration, "
             "which is 20s",
         ),
@@ -418,9 +418,9 @@ def test_intervals_that_do_not_fit_are_refused_with_their_numbers(environ: Mappi
 
 
 def test_both_rules_are_told_at_once() -> None:
-    told = refusal(FORGEFLOW_LEASE_DURATION="3s", FORGEFLOW_HEARTBEAT_INTERVAL="2s")
-    assert "heartbeat_interval is 2s" in told
-    assert "statement_deadline is 5s" in told
+    told = refusal(FORGEFLOW_HEARTBEAT_INTERVAL="20s", FORGEFLOW_WORKER_STATEMENT_DEADLINE="21s")
+    assert "heartbeat_interval is 20s" in told
+    assert "statement_deadline is 21s" in told
 
 
 def test_worker_id_is_the_given_one_or_host_and_pid() -> None:
@@ -482,3 +482,11 @@ def test_limits_may_be_switched_off() -> None:
     assert (limits.recycle_age, limits.recycle_memory, limits.recycle_runs) == (None, None, None)
     with pytest.raises(ConfigError, match=r"worker\.recycle_age .*expected a duration"):
         load(FORGEFLOW_WORKER_RECYCLE_AGE="nevermore")
+
+
+def test_short_lease_shortens_what_depends_on_it() -> None:
+    worker = load(FORGEFLOW_LEASE_DURATION="15s", FORGEFLOW_WORKER_FENCE_GRACE="1s").worker
+    assert (worker.heartbeat_interval, worker.statement_deadline) == (5.0, 2.5)
+    assert (worker.fence_margin, worker.fence_grace) == (2.5, 1.0)
+    worker = load(FORGEFLOW_LEASE_DURATION="5m").worker
+    assert (worker.heartbeat_interval, worker.statement_deadline, worker.fence_margin) == (10.0, 5.0, 5.0)
