@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import WORKERS, living_nodes
+from forgeflow.cli.exits import exit_with
 from forgeflow.config import Config, load_config
 from forgeflow.process.tree import Strays, become_subreaper
 from tests.support.processes import kill_tree
@@ -149,7 +150,9 @@ def check_ledger(lines: list[tuple[float, int, str]]) -> None:
     counts = [sum(attempt == number for _, attempt, _ in lines) for number in (1, 2)]
     assert not has_overlap(lines), "the first attempt went on beside the second one"
     assert counts[1] == LINES, f"the second attempt wrote {counts[1]} lines, expected {LINES}"
-    sys.stdout.write(f"ledger: {counts[0]} lines of attempt 1, then {counts[1]} of attempt 2, no overlap\n")
+    sys.stdout.write(
+        f"ledger: {counts[0]} line{'s' * (counts[0] != 1)} of attempt 1, then {counts[1]} of attempt 2, no overlap\n"
+    )
 
 
 def bound_seconds(config: Config) -> float:
@@ -201,4 +204,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -55,8 +55,9 @@ def up(config_file: str | None, listen: str | None, data_dir: str | None) -> Non
 def master(config_file: str | None) -> None:
     """Run a node: what server.roles says, scheduler and workers.
 
-    TERM or INT lets running jobs finish; QUIT or a second INT stops them and hands them back. USR2 writes the table
-    of children to the log. The database must be migrated before: `forgeflow migrate`.
+    TERM or INT lets running jobs finish; QUIT or a second INT stops them and hands them back. HUP reads the
+    configuration anew. USR2 writes the table of children to the log. The database must be migrated before:
+    `forgeflow migrate`.
     """
     from forgeflow.cli.exits import exit_with
     from forgeflow.cli.serve import run_master

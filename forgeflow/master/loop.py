@@ -222,7 +222,8 @@ class Master:
             return
         self._phase = phase
         now = boottime()
-        log.info("phase entered", phase=phase.name.lower())
+        busy = sum(child.is_executing for child in self._children)
+        log.info("phase entered", phase=phase.name.lower(), running_jobs=busy)
         if phase is Phase.DRAINING:
             self._timers.drain_until = now + self._config.worker.drain_timeout
             self._tell(Role.WORKER, "DRAIN")
@@ -247,7 +248,7 @@ class Master:
                 ready=child.is_ready,
                 age_seconds=round(now - child.forked_at, 1),
                 budget_seconds=round(child.budget_end - now, 1),
-                lease_seconds=round(child.lease_end - now, 1),
+                lease_seconds=round(child.lease_end - now, 1) if child.lease_end else None,
             )
 
     # 3 time

@@ -4,6 +4,7 @@ import random
 import select
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 import structlog
 from setproctitle import setproctitle
@@ -47,6 +48,7 @@ class Worker:
     executors: Mapping[str, Executor]
     title: str
     endings: list[Ending] = field(default_factory=list)
+    names: dict[UUID, str] = field(default_factory=dict)  # of the jobs whose runs are in `endings`
 
 
 def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, slot: int, title: str) -> int:
@@ -141,6 +143,7 @@ def run_pass(worker: Worker) -> bool:
         if not worker.orders.may_begin():
             # Its lease has run low on the way: the master hands it back unbegun, and another number begins anew.
             raise StoreUnavailable("the claim took too much of the lease")
+        worker.names[run.id] = run.job_name
         worker.endings.append(_execute(worker, run))
         return True
     if worker.orders.is_draining:
@@ -191,11 +194,20 @@ def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
     )
     for run_id in result.lost:
         log.warning("stale result dropped", run_id=str(run_id))
+    errors = {ending.run_id: ending.failure.error for ending in worker.endings if ending.failure}
     for failed in result.failed:
-        log.info(_WHAT_BECAME[failed.status], run_id=str(failed.id), retry_in_seconds=failed.retry_in_seconds)
+        tell = log.warning if failed.status == "dead" else log.info
+        tell(
+            _WHAT_BECAME[failed.status],
+            run_id=str(failed.id),
+            job_name=worker.names.get(failed.id),
+            reason=errors.get(failed.id),
+            retry_in_seconds=failed.retry_in_seconds,
+        )
         if failed.retry_in_seconds is not None:
             worker.link.send("RETRY_IN", seconds=failed.retry_in_seconds)
     worker.endings.clear()
+    worker.names.clear()
     return result
 
 
