@@ -9,6 +9,7 @@ import difflib
 import os
 import re
 import socket
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,10 @@ SHORT_NAMES = {
 
 _DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+")
 _SIZE = re.compile(r"([0-9]{1,12})([KMG]?)")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# Half a surrogate is what Python makes of a byte that is not UTF-8: it can be neither logged nor stored.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_KEY = re.compile(r"[a-z_]{1,40}")
+_MAX_FILE_BYTES = 1024**2
 _LISTEN = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*):(?P<port>[0-9]{1,5})")
 
 # What libpq would refuse, or would read otherwise than it was meant, it quotes in its message, password and all. So
@@ -348,12 +352,15 @@ def find_file(explicit: str | None, environ: Mapping[str, str]) -> Path | None:
     Raises ConfigError when one that was asked for by name is not there.
     """
     named = explicit or environ.get("FORGEFLOW_CONFIG")
-    if named:
+    try:
+        if not named:
+            return next((path for path in SEARCH_PATH if path.is_file()), None)
         path = Path(named)
         if not path.exists():
             raise ConfigError(f"configuration file {named} does not exist; name another or none")
-        return path
-    return next((path for path in SEARCH_PATH if path.is_file()), None)
+    except OSError as error:
+        raise ConfigError(f"configuration file {error.filename} cannot be read: {error.strerror}") from error
+    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,9 +387,18 @@ def _nearest(word: str, known: list[str]) -> str:
 
 
 def _read_text(path: Path, what: str) -> str:
-    """The text of a file.  Raises ConfigError, which says why it cannot be had."""
+    """The text of a file; never waits, for a master reads it as well.  Raises ConfigError, which says why not."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                raise ConfigError(f"{what} {path} is a pipe; expected a file")
+            data = os.read(descriptor, _MAX_FILE_BYTES + 1)
+        finally:
+            os.close(descriptor)
+        if len(data) > _MAX_FILE_BYTES:
+            raise ConfigError(f"{what} {path} is longer than 1 MiB")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{what} {path} is not UTF-8 text") from error
     except OSError as error:
@@ -420,8 +436,9 @@ def _read_file(path: Path, problems: list[str]) -> dict[str, Setting]:
             if key in known[section]:
                 found[f"{section}.{key}"] = Setting(text, str(path))
             else:
-                hint = _nearest(key, list(known[section]))
-                problems.append(f"{path}: unknown key {section}.{key}; {hint}")
+                # A line that was wrapped may be the rest of a password.
+                what = f"unknown key {section}.{key}" if _KEY.fullmatch(key) else f"a line of [{section}] is no setting"
+                problems.append(f"{path}: {what}; {_nearest(key, list(known[section]))}")
     return found
 
 

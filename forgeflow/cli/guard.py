@@ -113,6 +113,7 @@ class Watchdog:
 
     def environment(self) -> dict[str, str]:
         """For the master that is being started now."""
+        self.is_silent()  # takes in the last words of the one before
         self._heard_at = float("inf")  # its watch begins with its first word
         name = self._socket.getsockname()[1:].decode()
         return {"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": str(int(self._seconds * 1e6))}

@@ -1,5 +1,7 @@
 """`forgeflow`: the command and its subcommands; each imports what it needs when it runs."""
 
+import signal
+
 import click
 
 from forgeflow import __version__
@@ -59,6 +61,8 @@ def master(config_file: str | None) -> None:
     configuration anew. USR2 writes the table of children to the log. The database must be migrated before:
     `forgeflow migrate`.
     """
+    # A reload that is asked for while we still import must not end us; the master takes HUP over when it can.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from forgeflow.cli.exits import exit_with
     from forgeflow.cli.serve import run_master
 

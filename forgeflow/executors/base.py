@@ -13,6 +13,10 @@ class Orders(Protocol):
     def fileno(self) -> int:
         """Readable when something has come."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Nothing will come any more."""
+
     def stop_reason(self, run: ClaimedRun) -> str | None:
         """`cancelled`, `interrupted`, `fenced` or `lost` (our master died) when this attempt shall stop, else None.
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -60,6 +61,14 @@ class ShellExecutor:
         self._environment: Mapping[str, str] = {"PATH": os.defpath, **passed}
         self._workdir = self._settings.workdir or _home()
         self._strays = Strays()
+
+    def unfit(self) -> str:
+        """Why no command can be started on this machine, as configured; empty when one can."""
+        if not os.access(self._settings.shell, os.X_OK):
+            return f"executor.shell.shell is {self._settings.shell}, which cannot be executed"
+        if not Path(self._workdir).is_dir():
+            return f"executor.shell.workdir is {self._workdir}, which is no folder"
+        return ""
 
     def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
         try:
@@ -122,8 +131,12 @@ class ShellExecutor:
         poll = select.poll()
         for descriptor in (pidfd, attempt.pipe, orders.fileno()):
             poll.register(descriptor, select.POLLIN)
+        hears = True
         while True:
             self._keep_time(attempt, run, orders)
+            if hears and orders.is_closed:
+                hears = False  # or the end of the link would wake us all the time
+                poll.unregister(orders.fileno())
             ready = dict(poll.poll(_milliseconds_until(self._next_deadline(attempt, orders.fence_at(run)))))
             if attempt.pipe in ready:
                 _read_output(attempt)
@@ -143,6 +156,8 @@ class ShellExecutor:
         reason = orders.stop_reason(run)
         if reason == "fenced" and attempt.stop_reason != "fenced":
             self._stop(attempt, reason)  # also when it is being stopped already: there is less time now
+        elif reason == "lost" and attempt.kill_at is not None:
+            attempt.kill_at = now  # whatever it is being stopped for
         elif reason and not attempt.stop_reason:
             self._stop(attempt, reason)
         elif not attempt.stop_reason and now >= attempt.timeout_at:

@@ -26,6 +26,11 @@ class Generation:
     node: Node
 
     @property
+    def database(self) -> tuple[str, str]:
+        """Where its leases are: children of two generations with one database may do each other's work there."""
+        return self.config.database.url, self.config.database.schema_name
+
+    @property
     def fence(self) -> Fence:
         worker = self.config.worker
         return Fence(worker.lease_duration, worker.fence_margin, worker.fence_grace)
@@ -140,30 +145,28 @@ class Children:
     def of(self, role: Role) -> list[Child]:
         return [child for child in self.by_pid.values() if child.role is role]
 
-    def courier_of(self, generation: int) -> Child | None:
-        """The ready courier for what belongs to that generation: its own, else the next one that there is.
-
-        Never one from before: it may have another database, where those leases are not.
-        """
+    def courier_of(self, generation: Generation) -> Child | None:
+        """The ready courier for what belongs to that generation: its own, else another one of the same database."""
         couriers = [
-            child for child in self.of(Role.COURIER) if child.is_ready and child.generation.number >= generation
+            child
+            for child in self.of(Role.COURIER)
+            if child.is_ready and child.generation.database == generation.database
         ]
-        return min(couriers, key=lambda child: child.generation.number, default=None)
-
-    def newest_courier(self, generation: int) -> Child | None:
-        """The ready courier of the newest generation that has one, up to this one."""
-        couriers = [
-            child for child in self.of(Role.COURIER) if child.is_ready and child.generation.number <= generation
-        ]
-        return max(couriers, key=lambda child: child.generation.number, default=None)
+        return max(couriers, key=lambda child: (child.generation is generation, child.generation.number), default=None)
 
     def of_courier(self, courier: Child) -> list[int]:
         """Numbers of the workers whose leases that courier renews."""
         return sorted(
             child.number
             for child in self.of(Role.WORKER)
-            if child.is_ready and self.courier_of(child.generation.number) is courier
+            if child.is_ready and self.courier_of(child.generation) is courier
         )
+
+    def generations(self) -> list[Generation]:
+        """Those of the workers that live, or are not yet recovered, oldest first."""
+        found = [child.generation for child in self.of(Role.WORKER)]
+        found += [dead.generation for dead in self.unrecovered.values()]
+        return sorted({each.number: each for each in found}.values(), key=lambda each: each.number)
 
     def free_slot(self) -> int:
         """The lowest line of the shared page that no living worker has."""

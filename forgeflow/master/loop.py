@@ -98,6 +98,7 @@ class Master:
         self._was_ready = False
         self._has_name = False
         self._exit_code = 0
+        self._farewells: set[int] = set()  # couriers that are to tell their database that we are gone
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
@@ -234,10 +235,10 @@ class Master:
             self._tell(Role.WORKER, "STOP")
             self._tell(Role.SCHEDULER, "STOP")
         elif phase is Phase.LEAVING:
-            if self._send_courier("FORGET"):
-                self._timers.leave_until = min(self._timers.leave_until, now + _FAREWELL_SECONDS)
-            else:
-                self._timers.leave_until = now
+            couriers = [child for child in self._children.of(Role.COURIER) if child.is_ready]
+            self._farewells = {child.number for child in couriers if child.link.send("FORGET")}
+            wait = _FAREWELL_SECONDS if self._farewells else 0.0
+            self._timers.leave_until = min(self._timers.leave_until, now + wait)
 
     def _dump(self) -> None:
         for child in self._children:
@@ -314,7 +315,7 @@ class Master:
         if self._children.unrecovered and not has_strays and now >= self._timers.recover_at:
             # Never before the dead worker's tree is empty, or the run would be executed twice.
             for dead in self._children.unrecovered.values():
-                its = self._children.courier_of(dead.generation.number)
+                its = self._children.courier_of(dead.generation)
                 if its is None:
                     continue
                 its.link.send(
@@ -329,7 +330,7 @@ class Master:
             self._timers.recover_at = now + _RECOVER_AGAIN_SECONDS
 
     def _send_courier(self, kind: str, **data: Any) -> bool:
-        child = self._children.newest_courier(self._nursery.generation.number)
+        child = self._children.courier_of(self._nursery.generation)
         return child is not None and child.link.send(kind, **data)
 
     def _tell(self, role: Role, kind: str) -> None:
@@ -380,8 +381,8 @@ class Master:
             status = "starting: no child is ready yet; the log says why"
         elif old := sum(child.generation.number != self._nursery.generation.number for child in self._children):
             status += f", {old} processes of the configuration before"
-        if self._nursery.failure:
-            status += f"; reload failed: {self._nursery.failure}"
+        if self._nursery.trouble:
+            status += f"; {self._nursery.trouble}"
         self._manager.tell(status, is_ready=self._was_ready, is_stopping=self._phase is not Phase.RUNNING)
 
     # 7 wait, and read what the children say
@@ -451,7 +452,8 @@ class Master:
             case "RECOVERED":
                 self._children.unrecovered.pop(message["child"], None)
             case "FORGOTTEN":
-                if self._phase is Phase.LEAVING:
+                self._farewells.discard(child.number)
+                if self._phase is Phase.LEAVING and not self._farewells:
                     self._leave()
 
     def _wake_child(self, child: Child) -> None:

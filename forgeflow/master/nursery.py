@@ -37,6 +37,8 @@ class _Reload:
     """A reload from HUP to its end: asked for, then candidates of the next generation that must become ready."""
 
     is_wanted: bool = False
+    pending: Generation | None = None  # read, and to be proved as soon as there is room
+    has_told: bool = False  # that it waits for room
     candidates: list[Child] = field(default_factory=list)
     roles_left: list[Role] = field(default_factory=list)  # to be proved when those are
     ready_until: float = float("inf")
@@ -60,9 +62,11 @@ class Nursery:
         self._reload = _Reload()
 
     @property
-    def failure(self) -> str:
-        """Why the last reload failed; empty when it did not."""
-        return self._reload.failure
+    def trouble(self) -> str:
+        """What a person should know of the last reload; empty when all is well."""
+        if self._reload.has_told:
+            return "a reload waits until a worker ends"
+        return f"reload failed: {self._reload.failure}" if self._reload.failure else ""
 
     # what the wait in the loop must not miss
 
@@ -76,10 +80,21 @@ class Nursery:
         if serves:
             for role, wanted in self.generation.wanted().items():
                 while child := surplus(self._dispensable(role), wanted, self.generation.number):
+                    if role is Role.COURIER and child.generation.database != self.generation.database:
+                        child.link.send("FORGET")  # nobody else tells that database that we have left it
                     retire(child)
         for role in self._missing(serves=serves):
             if boottime() >= self._backoff[role].not_before:
                 self.fork(role, self.generation)
+                return
+        self._serve_bereft()
+
+    def _serve_bereft(self) -> None:
+        """Fork a courier for old workers whose database has none: theirs died, and the new one is elsewhere."""
+        databases = {child.generation.database for child in self.children.of(Role.COURIER)}
+        for generation in self.children.generations():
+            if generation.database not in databases and boottime() >= self._backoff[Role.COURIER].not_before:
+                self.fork(Role.COURIER, generation)
                 return
 
     def _missing(self, *, serves: bool) -> list[Role]:
@@ -101,10 +116,14 @@ class Nursery:
         """All of a role, but couriers that old workers, or their recovery, still need."""
         if role is not Role.COURIER:
             return self.children.of(role)
-        numbers = {child.generation.number for child in self.children.of(Role.WORKER)}
-        numbers |= {dead.generation.number for dead in self.children.unrecovered.values()}
-        needed = [self.children.courier_of(number) for number in numbers if number < self.generation.number]
-        return [child for child in self.children.of(role) if child not in needed]
+        old = [each for each in self.children.generations() if each.number < self.generation.number]
+        needed = [self.children.courier_of(each) for each in old]
+        elsewhere = {each.database for each in old} - {self.generation.database}
+        return [
+            child
+            for child in self.children.of(role)
+            if child not in needed and (child.is_ready or child.generation.database not in elsewhere)
+        ]
 
     def fork(self, role: Role, generation: Generation) -> Child | None:
         """One more child; None when the system has no process or descriptor to give, which is tried again later."""
@@ -146,6 +165,7 @@ class Nursery:
         structlog.contextvars.bind_contextvars(role=role.value, child=number)
         raise_oom_score(CHILD_SCORE)
         config, node = generation.config, generation.node
+        set_up_logging(config.log)
         title = f"forgeflow: {role} {number} of {node.worker_id} generation {generation.number}"
         setproctitle(title)
         match role:
@@ -195,10 +215,17 @@ class Nursery:
         reload = self._reload
         if is_leaving:
             self._reload = _Reload()
-        elif not reload.candidates:
+        elif reload.candidates:
+            self._judge_candidates()
+        else:
             if reload.is_wanted:
-                self._begin_reload(serves=serves)
-        elif all(child.is_ready for child in reload.candidates):
+                self._read_next()
+            if reload.pending and (not serves or self._has_room()):
+                self._begin_reload(reload.pending, serves=serves)
+
+    def _judge_candidates(self) -> None:
+        reload = self._reload
+        if all(child.is_ready for child in reload.candidates):
             generation = reload.candidates[0].generation
             if reload.roles_left:
                 self._try_out(reload.roles_left.pop(0), generation)
@@ -216,17 +243,20 @@ class Nursery:
             if child.generation.number > self.generation.number and child not in self._reload.candidates
         ]
 
-    def _begin_reload(self, *, serves: bool) -> None:
-        """Fork the first children of the next generation, as soon as there is room for one more worker."""
-        if serves and not self._has_room():
-            return
+    def _read_next(self) -> None:
         self._reload.is_wanted = False
         self._manager.begin_reload()
         try:
-            generation = self._next_generation()
+            self._reload.pending = self._next_generation()
         except ConfigError as error:
             self._fail_reload(str(error))
-            return
+        except Exception as error:
+            log.exception("configuration cannot be read")
+            self._fail_reload(f"{type(error).__name__}; the log has the traceback")
+
+    def _begin_reload(self, generation: Generation, *, serves: bool) -> None:
+        self._manager.begin_reload()
+        self._reload.pending, self._reload.has_told = None, False
         self._reload.ready_until = boottime() + generation.config.worker.spawn_timeout
         first, *self._reload.roles_left = self._proving_roles(generation, serves=serves)
         self._try_out(first, generation)
@@ -246,7 +276,7 @@ class Nursery:
         if not serves:
             return [Role.COURIER]
         last = Role.WORKER if generation.wanted()[Role.WORKER] else Role.SCHEDULER
-        is_elsewhere = generation.config.database != self.generation.config.database
+        is_elsewhere = generation.database != self.generation.database
         return [Role.COURIER, last] if is_elsewhere else [last]
 
     def _has_room(self) -> bool:
@@ -257,6 +287,10 @@ class Nursery:
         idle = [child for child in workers if child.idle_since is not None]
         if idle and not any(child.is_retiring for child in idle):
             retire(idle[-1])
+        elif not idle and not self._reload.has_told:
+            self._reload.has_told = True
+            log.warning("reload waits until a worker ends, for no more may live")
+            self._manager.end_reload()
         return False
 
     def _next_generation(self) -> Generation:

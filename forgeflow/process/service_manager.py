@@ -1,10 +1,9 @@
 """Talking to the service manager that started us, systemd mostly: the sd_notify protocol.
 
-Source: sd_notify(3). Messages are datagrams; a manager that does not read them must not stop us, so what does not go
-out is dropped. Without a manager everything here does nothing.
+Source: sd_notify(3). Messages are datagrams. A manager that does not read them must not stop us: signs of life that do
+not go out are dropped, a change of state waits until it does. Without a manager everything here does nothing.
 """
 
-import contextlib
 import os
 import socket
 import time
@@ -18,6 +17,11 @@ from forgeflow.process.clock import boottime
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 # While we start, or wait for running jobs, we ask for this much more, again and again.
 _MORE_SECONDS = 30.0
+# A message of 4096 bytes or more is ignored by systemd as a whole.
+_MAX_STATUS_LENGTH = 500
+# A busy node's status changes with every run; each change is work for the manager.
+_STATUS_SECONDS = 1.0
+_AGAIN_SECONDS = 0.1
 
 
 class ServiceManager:
@@ -29,7 +33,8 @@ class ServiceManager:
         self._is_ready = False
         self._is_stopping = False
         self._is_reloading = False
-        self._tell_at = 0.0
+        self._unsaid: list[str] = []  # changes of state, in their order
+        self._tell_at = self._sign_at = self._status_at = 0.0
         self._socket: socket.socket | None = None
         if address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -61,36 +66,54 @@ class ServiceManager:
         if not self._socket:
             self._tell_at = float("inf")
             return
-        words = []
         if is_ready and not self._is_ready:
             self._is_ready = True
-            words.append("READY=1")
+            self._unsaid.append("READY=1")
         if is_stopping and not self._is_stopping:
             self._is_stopping = True
-            words.append("STOPPING=1")
-        if status != self._status:
-            self._status = status
-            words.append(f"STATUS={status}")
+            self._unsaid.append("STOPPING=1")
+        self._say()
         now = boottime()
-        if now >= self._tell_at:
-            self._tell_at = now + min(_MORE_SECONDS / 3, (self._watchdog_seconds or _MORE_SECONDS) / 3)
-            words.append("WATCHDOG=1")
-            if is_stopping or not self._is_ready:
-                words.append(f"EXTEND_TIMEOUT_USEC={int(_MORE_SECONDS * 1e6)}")
-        self._send(words)
+        if now >= self._sign_at:
+            self._sign_at = now + min(_MORE_SECONDS / 3, (self._watchdog_seconds or _MORE_SECONDS) / 3)
+            needs_time = is_stopping or not self._is_ready
+            self._send("WATCHDOG=1" + f"\nEXTEND_TIMEOUT_USEC={int(_MORE_SECONDS * 1e6)}" * needs_time)
+        status = status[:_MAX_STATUS_LENGTH]
+        if status != self._status and now >= self._status_at:
+            self._status_at = now + _STATUS_SECONDS
+            if self._send(f"STATUS={status}"):
+                self._status = status
+        self._tell_at = min(
+            self._sign_at,
+            self._status_at if status != self._status else float("inf"),
+            now + _AGAIN_SECONDS if self._unsaid else float("inf"),
+        )
 
     def begin_reload(self) -> None:
         """Always followed by `end_reload`, whether it was good or bad; nothing is told before we are ready."""
-        if self._is_ready:
+        if self._is_ready and not self._is_reloading:
             self._is_reloading = True
-            self._send(["RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"])
+            self._unsaid.append(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._say()
 
     def end_reload(self) -> None:
         if self._is_reloading:
             self._is_reloading = False
-            self._send(["READY=1"])
+            self._unsaid.append("READY=1")
+            self._say()
 
-    def _send(self, words: list[str]) -> None:
-        if self._socket and words:
-            with contextlib.suppress(OSError):
-                self._socket.sendto("\n".join(words).encode(), self._address)
+    def _say(self) -> None:
+        while self._unsaid and self._send(self._unsaid[0]):
+            del self._unsaid[0]
+
+    def _send(self, message: str) -> bool:
+        """False when it is to be tried again; nobody there to hear it is not."""
+        if not self._socket:
+            return True
+        try:
+            self._socket.sendto(message.encode("utf-8", "backslashreplace"), self._address)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True

@@ -61,7 +61,11 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     settings = config.worker
     orders = WorkerOrders(link, page, slot, Fence(settings.lease_duration, settings.fence_margin, settings.fence_grace))
     owner = Owner(node.boot_id, child)
-    executors = {"shell": ShellExecutor(config)}
+    shell = ShellExecutor(config)
+    if reason := shell.unfit():
+        log.error("worker cannot boot", reason=reason)
+        return EXIT_BOOT_FAILED
+    executors = {"shell": shell}
     try:
         connection = _connect(link, config, orders, f"worker:{node.worker_id}:{child}")
         if connection is None:

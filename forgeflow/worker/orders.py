@@ -31,6 +31,10 @@ class WorkerOrders:
     def fileno(self) -> int:
         return self._link.fileno()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._link.is_closed
+
     def read(self) -> None:
         """Take in what has come; never blocks.  A master that is gone means the end (its death kills us anyway)."""
         for message in self._link.receive():

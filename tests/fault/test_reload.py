@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -48,8 +49,10 @@ def reload(node: NodeProcess, **settings: str) -> None:
     node.wait_for_log("configuration reloaded", count=before + 1)
 
 
-def test_reload_replaces_every_process_and_running_jobs_end_in_peace(node: NodeProcess, connection: Connection) -> None:
-    running = submit(connection, "sleep 1.5; echo unharmed")
+def test_reload_replaces_every_process_and_running_jobs_end_in_peace(
+    node: NodeProcess, connection: Connection, tmp_path: Path
+) -> None:
+    running = submit(connection, f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo unharmed")
     wait_for_status(connection, running, "running")
     before = children_of(node.pid)
     reload(node)
@@ -57,6 +60,7 @@ def test_reload_replaces_every_process_and_running_jobs_end_in_peace(node: NodeP
     quick = wait_for_status(connection, submit(connection, "true"), "succeeded")
     assert only_run(connection, running).status == "running"
     assert (quick.attempt, quick.failures) == (1, 0)
+    (tmp_path / "go").touch()
     run = wait_for_status(connection, running, "succeeded")
     assert (run.attempt, run.output_head) == (1, "unharmed\n")
     wait_for(lambda: generations(node) == ["courier 2", "scheduler 2", "worker 2", "worker 2"])
@@ -95,9 +99,12 @@ def test_reload_changes_the_number_of_workers(node: NodeProcess, connection: Con
         ("[worker\nconcurrency = 2\n", "expected a [section]"),
         ("[worker]\nconcurency = 2\n", "did you mean concurrency?"),
         ("[worker]\n", "no database is configured"),
-        ("[database]\nurl = postgresql:///x\n[worker]\nlease_duration = 10s\n", "heartbeat_interval is 10s"),
+        ("[database]\nurl = postgresql:///x\n[worker]\nheartbeat_interval = 20s\n", "heartbeat_interval is 20s"),
+        ("[worker]\nconcurrency = 2\nhunter2@db/x = 3\n", "a line of [worker] is no setting"),
+        ("# " + "x" * 2_000_000, "longer than 1 MiB"),
         (None, "does not exist"),
     ],
+    ids=["syntax", "unknown key", "no database", "intervals", "no key", "huge", "missing"],
 )
 def test_broken_file_changes_nothing_and_says_why(
     node: NodeProcess, connection: Connection, text: str | None, reason: str
@@ -111,10 +118,35 @@ def test_broken_file_changes_nothing_and_says_why(
     node.signal(signal.SIGHUP)
     node.wait_for_log("reload failed")
     assert reason in node.log_text()
+    assert "Traceback" not in node.log_text()
     wait_for_status(connection, submit(connection, "true"), "succeeded")
     assert children_of(node.pid) == before
     reload(node)
     wait_for(lambda: generations(node) == ["courier 2", "scheduler 2", "worker 2", "worker 2"])
+
+
+def test_pipe_instead_of_a_file_does_not_hang_the_master(node: NodeProcess, connection: Connection) -> None:
+    assert node.config_file
+    node.config_file.unlink()
+    os.mkfifo(node.config_file)
+    node.signal(signal.SIGHUP)
+    node.wait_for_log("is a pipe; expected a file")
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+    assert node.stop() == 0
+
+
+@pytest.mark.parametrize("setting", ["executor__shell__workdir", "executor__shell__shell"])
+def test_shell_that_cannot_start_a_command_is_not_taken_on(
+    node: NodeProcess, connection: Connection, setting: str
+) -> None:
+    """Every run would be charged for it."""
+    before = children_of(node.pid)
+    node.configure(**{setting: "/nonexistent"})
+    node.signal(signal.SIGHUP)
+    node.wait_for_log("reload failed")
+    assert "is /nonexistent, which" in node.log_text()
+    wait_for_status(connection, submit(connection, "true"), "succeeded")
+    assert children_of(node.pid) == before
 
 
 def test_name_of_the_node_cannot_change(node: NodeProcess) -> None:
@@ -176,6 +208,68 @@ def test_new_database_is_followed_and_running_jobs_report_to_the_old_one(
         assert node.stop() == 0
     finally:
         drop_database(server_url, url)
+
+
+def test_old_courier_that_dies_after_a_move_is_replaced(
+    node: NodeProcess, connection: Connection, server_url: str, template: str, tmp_path: Path
+) -> None:
+    """The new one renews leases elsewhere: without one of its own the old worker would lose its run."""
+    running = submit(connection, f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo unharmed")
+    wait_for_status(connection, running, "running")
+    url = make_database(server_url, template=template)
+    try:
+        reload(node, database__url=url)
+        wait_for(lambda: generations(node).count("worker 2") == 2)
+        (old,) = [pid for pid in children_of(node.pid) if "courier" in title(pid) and "generation 1" in title(pid)]
+        os.kill(old, signal.SIGKILL)
+        row = connection.execute("SELECT max(lease_expires_at) FROM workers").fetchone()
+        assert row
+        wait_for(lambda: lease_goes_beyond(connection, row[0]), why="the lease is renewed by another one")
+        (tmp_path / "go").touch()
+        run = wait_for_status(connection, running, "succeeded")
+        assert (run.attempt, run.output_head) == (1, "unharmed\n")
+        wait_for(lambda: generations(node) == ["courier 2", "scheduler 2", "worker 2", "worker 2"])
+        assert node.stop() == 0
+        assert connection.execute("SELECT count(*) FROM nodes").fetchone() == (0,)
+    finally:
+        drop_database(server_url, url)
+
+
+def lease_goes_beyond(connection: Connection, instant: object) -> bool:
+    """By more than a lease: nobody took it for granted."""
+    row = connection.execute(
+        "SELECT max(lease_expires_at) > %s::timestamptz + interval '3 s' FROM workers", [instant]
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def test_scarce_connections_cost_a_reload_no_run(
+    start_node: StartNode, connection: Connection, server_url: str, database_url: str, tmp_path: Path
+) -> None:
+    """The new courier gets none while the old workers live; until then the old one renews the new worker's lease."""
+    role = f"poor_{uuid4().hex[:12]}"
+    connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'poor' CONNECTION LIMIT 5 IN ROLE CURRENT_USER")
+    tmp_path.chmod(0o777)
+    url = make_conninfo(database_url, user=role, password="poor")
+    node = start_node(config_file=tmp_path / "forgeflow.ini", database__url=url)
+    try:
+        node.wait_for_log("node ready")
+        gated = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+        job_ids = [submit(connection, gated) for _ in range(3)]
+        for job_id in job_ids[:2]:
+            wait_for_status(connection, job_id, "running")
+        reload(node)
+        wait_for_status(connection, job_ids[2], "running")
+        row = connection.execute("SELECT max(lease_expires_at) FROM workers").fetchone()
+        assert row
+        wait_for(lambda: lease_goes_beyond(connection, row[0]))
+        (tmp_path / "go").touch()
+        for job_id in job_ids:
+            assert wait_for_status(connection, job_id, "succeeded").attempt == 1
+        assert node.stop() == 0
+    finally:
+        node.stop()
+        connection.execute(f"DROP ROLE {role}")
 
 
 def test_new_database_with_a_living_node_of_our_name_changes_nothing(
@@ -281,7 +375,8 @@ def test_reload_while_every_worker_is_busy_waits_for_room(
     with Census(node) as census:
         node.configure(executor__shell__workdir="/tmp")
         node.signal(signal.SIGHUP)
-        wait_for(lambda: "configuration reloaded" in node.log_text())
+        node.wait_for_log("reload waits until a worker ends")
+        assert node.log_text().count("configuration reloaded") == 1
         (tmp_path / "go-0").touch()
         node.wait_for_log("configuration reloaded", count=2)
         for number in (1, 2):

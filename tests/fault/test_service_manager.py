@@ -24,6 +24,7 @@ class Manager:
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "notify")
         self.lines: list[str] = []
+        self.longest = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(self.path)
         os.chmod(self.path, 0o666)
@@ -36,7 +37,9 @@ class Manager:
 
     def read(self, seconds: float = 0.0) -> list[str]:
         while select.select([self._socket], [], [], seconds)[0]:
-            self.lines += self._socket.recv(4096).decode().split("\n")
+            message = self._socket.recv(65536)
+            self.longest = max(self.longest, len(message))
+            self.lines += message.decode().split("\n")
             seconds = 0.0
         return self.lines
 
@@ -149,3 +152,28 @@ def test_manager_that_does_not_read_stops_nothing(
     for _ in range(3):
         wait_for_status(connection, submit(connection, "sleep 0.3"), "succeeded")
     assert node.stop() == 0
+
+
+def test_slow_manager_hears_every_change_of_state_and_long_complaints_drop_nothing(
+    start_node: StartNode, connection: Connection, manager: Manager, tmp_path: Path
+) -> None:
+    """systemd ignores a message of 4096 bytes or more as a whole, and reads no faster than it can."""
+    node = start_node(environment=manager.environment(WATCHDOG_USEC="600000"), config_file=tmp_path / "forgeflow.ini")
+    node.wait_for_log("node ready")
+    assert node.config_file
+    node.config_file.write_text("[worker]\n" + "".join(f"unknown_{number} = 1\n" for number in range(200)))
+    node.signal(signal.SIGHUP)
+    node.wait_for_log("reload failed")
+    wait_for(lambda: any("unknown key worker.unknown_0" in line for line in manager.read()))
+    for _ in range(20):
+        wait_for_status(connection, submit(connection, "true"), "succeeded")
+    node.configure()
+    node.signal(signal.SIGHUP)
+    node.wait_for_log("configuration reloaded")
+    node.signal(signal.SIGTERM)
+    assert node.wait() == 0
+    assert manager.longest < 4096
+    manager.wait_for("STOPPING=1")
+    assert manager.states() == ["READY=1", *["RELOADING=1", "READY=1"] * 2, "STOPPING=1"]
+    statuses = [line for line in manager.lines if line.startswith("STATUS=")]
+    assert len(statuses) < 20

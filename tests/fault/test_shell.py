@@ -147,11 +147,20 @@ def test_command_leads_its_own_group(execute: Execute) -> None:
     assert own == group
 
 
-def test_shell_that_is_missing_is_told(server_url: str, template: str) -> None:
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"executor__shell__shell": "/no/such/shell"}, "executor.shell.shell is /no/such/shell"),
+        ({"executor__shell__workdir": "/no/such/folder"}, "executor.shell.workdir is /no/such/folder"),
+    ],
+)
+def test_node_that_could_start_no_command_does_not_serve(
+    server_url: str, template: str, settings: dict[str, str], reason: str
+) -> None:
+    """Every run would be charged for it."""
     url = make_database(server_url, template=template)
-    with nothing_left_behind(), nodes() as start, connect(config_for(url), "test") as connection:
-        start(url, executor__shell__shell="/no/such/shell").wait_for_log("node ready")
-        run = _execute(connection, "true", {})
+    with nothing_left_behind(), nodes() as start:
+        node = start(url, **settings)
+        assert node.wait() == 3
+        assert reason in node.log_text()
     drop_database(server_url, url)
-    assert (run.error_type, run.exit_code) == ("not_started", None)
-    assert run.error == "the command was not started: No such file or directory: /no/such/shell"

@@ -4,14 +4,15 @@ from uuid import uuid4
 
 import pytest
 
-from forgeflow.config import Config
+from forgeflow.config import load_config
 from forgeflow.domain.node import Node
 from forgeflow.master.children import Backoff, Child, Children, End, Generation, Role, Step, bury, ladder_step
 from forgeflow.process.link import Link
 
 
-def generation(number: int) -> Generation:
-    return Generation(number, Config(), Node(uuid4(), "node", "host", "machine", 1, ("scheduler", "worker"), 4, "0"))
+def generation(number: int, url: str = "") -> Generation:
+    config = load_config(environ={}, overrides={"database.url": url})
+    return Generation(number, config, Node(uuid4(), "node", "host", "machine", 1, ("scheduler", "worker"), 4, "0"))
 
 
 def worker(number: int, **state: object) -> Child:
@@ -75,10 +76,10 @@ def test_most_recently_idle_worker_is_woken_first() -> None:
     assert [child.number for child in children.idle_workers()] == [3, 1]
 
 
-def test_leases_are_renewed_by_the_courier_of_the_same_configuration() -> None:
-    """The one before may have another database; when its courier is gone, the next one tries."""
+def test_leases_are_renewed_by_a_courier_of_the_same_database() -> None:
+    """By that of its own generation, if there is one; never by one of another database, where those leases are not."""
     children = Children()
-    first, second, third = generation(1), generation(2), generation(3)
+    first, second, third = generation(1), generation(2), generation(3, url="postgresql:///other")
     workers = [
         worker(1, is_ready=True, generation=first),
         worker(2, is_ready=False, generation=first),
@@ -92,6 +93,7 @@ def test_leases_are_renewed_by_the_courier_of_the_same_configuration() -> None:
     assert (children.of_courier(old), children.of_courier(new)) == ([1], [3])
     del children.by_pid[old.pid]
     assert children.of_courier(new) == [1, 3]
+    assert [each.number for each in children.generations()] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -490,3 +490,8 @@ def test_short_lease_shortens_what_depends_on_it() -> None:
     assert (worker.fence_margin, worker.fence_grace) == (2.5, 1.0)
     worker = load(FORGEFLOW_LEASE_DURATION="5m").worker
     assert (worker.heartbeat_interval, worker.statement_deadline, worker.fence_margin) == (10.0, 5.0, 5.0)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"worker\.id"):
+        load(FORGEFLOW_WORKER_ID="alpha\udcff")
