@@ -161,10 +161,10 @@ def test_slow_manager_hears_every_change_of_state_and_long_complaints_drop_nothi
     node = start_node(environment=manager.environment(WATCHDOG_USEC="600000"), config_file=tmp_path / "forgeflow.ini")
     node.wait_for_log("node ready")
     assert node.config_file
-    node.config_file.write_text("[worker]\n" + "".join(f"unknown_{number} = 1\n" for number in range(200)))
+    node.config_file.write_text("[worker]\n" + "".join(f"unknown_{'x' * number} = 1\n" for number in range(30)))
     node.signal(signal.SIGHUP)
     node.wait_for_log("reload failed")
-    wait_for(lambda: any("unknown key worker.unknown_0" in line for line in manager.read()))
+    wait_for(lambda: any("unknown key worker.unknown_" in line for line in manager.read()))
     for _ in range(20):
         wait_for_status(connection, submit(connection, "true"), "succeeded")
     node.configure()
