@@ -1,6 +1,6 @@
 """Schedules: the shared cases, each rule in words, and a slow clock that knows nothing of croniter.
 
-The numbers at the row tests are those in brackets in `forgeflow/domain/schedule.py`.
+The numbers at the row tests are those in brackets in `forgeflow/domain/schedule.py` and `expression.py`.
 """
 
 import itertools
