@@ -3,6 +3,7 @@
 Numbers in brackets are the rules that `tests/unit/test_schedule.py` tells one by one.
 """
 
+import difflib
 import re
 from dataclasses import dataclass
 
@@ -87,7 +88,8 @@ def _split_fields(expr: str) -> list[str]:
     if text.startswith("@"):
         if text.lower() not in _ALIASES:
             known = ", ".join(_ALIASES)
-            raise CronError(f"the alias {show(text)} is unknown; expected one of {known}")
+            near = difflib.get_close_matches(text.lower(), _ALIASES, n=1, cutoff=0.7)
+            raise CronError(f"the alias {show(text)} is unknown{_did_you_mean(near)}; expected one of {known}")
         text = _ALIASES[text.lower()]
     columns = text.upper().split()
     if len(columns) not in (5, 6):
@@ -101,7 +103,10 @@ def _read_value(field: _Field, text: str) -> int:
     if text in field.names:
         return field.low + field.names.index(text)
     if not text.isdigit() or not field.low <= int(text) <= field.top:
-        raise CronError(f"{show(text)} is not a value of the {field.name} field; expected {field.expected}")
+        near = difflib.get_close_matches(text, field.names, n=1)
+        raise CronError(
+            f"{show(text)} is not a value of the {field.name} field{_did_you_mean(near)}; expected {field.expected}"
+        )
     return int(text)
 
 
@@ -141,6 +146,20 @@ def _expand_item(field: _Field, item: str) -> set[int]:
     return _expand_range(field, low, high, _read_step(field, step))
 
 
+def _did_you_mean(near: list[str]) -> str:
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _respell(field: _Field, item: str) -> list[str]:
+    """What other crons, or people, write for something that we read: `MONDAY`, `?`, `L5`; one text or none."""
+    if item == "?" and field in (_DAY_FIELD, _WEEKDAY_FIELD):
+        return ["*"]
+    if field == _WEEKDAY_FIELD and re.fullmatch("L[0-7]", item):
+        return [f"{item[1]}L"]
+    short = re.sub(r"[A-Z]{4,}", lambda word: word[0][:3] if word[0][:3] in field.names else word[0], item)
+    return [short] if short != item and (_ITEM.fullmatch(short) or _NTH_WEEKDAY.fullmatch(short)) else []
+
+
 def _explain_item(field: _Field, item: str) -> str:
     where = f"in the {field.name} field"
     if not item:
@@ -148,7 +167,7 @@ def _explain_item(field: _Field, item: str) -> str:
     if re.match(r"[HR](?![A-Z])", item):
         return f"{show(item)} {where} is a hashed or random value; expected {field.expected}"
     return (
-        f"{show(item)} {where} cannot be read;"
+        f"{show(item)} {where} cannot be read{_did_you_mean(_respell(field, item))};"
         f" expected * or a value ({field.expected}) or a range of two, with or without /step"
     )
 

@@ -462,6 +462,35 @@ def test_refusal_says_in_one_short_sentence_what_was_wrong(expr: str, told: str)
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize(
+    ("expr", "near"),
+    [
+        ("0 0 * * MONDAY", "MON"),
+        ("0 0 * * Monday-Friday", "MON-FRI"),
+        ("0 0 * * thurs#1", "THU#1"),
+        ("0 0 1 SEPTEMBER *", "SEP"),
+        ("0 0 * * WDE", "WED"),
+        ("0 0 * * L5", "5L"),
+        ("0 0 ? * MON", "*"),
+        ("0 0 1 * ?", "*"),
+        ("@dayly", "@daily"),
+        ("@Month", "@monthly"),
+        ("0 0 * * XYZ", None),
+        ("0 0 * * NOONDAY", None),
+        ("? 0 * * *", None),
+        ("0 0 L5 * *", None),
+        ("@reboot", None),
+    ],
+)
+def test_refusal_names_the_right_spelling_where_one_is_near(expr: str, near: str | None) -> None:
+    with pytest.raises(CronError) as caught:
+        Schedule(expr, "UTC")
+    assert ("did you mean" in str(caught.value)) == bool(near)
+    if near:
+        assert f"(did you mean {near}?)" in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
 @pytest.mark.parametrize("wrong", [None, 5, b"* * * * *", ["*"]])
 def test_what_is_not_text_is_refused(wrong: Any) -> None:
     with pytest.raises(CronError):
