@@ -27,6 +27,7 @@ from croniter import CroniterBadDateError, croniter
 
 from forgeflow.domain.expression import Columns, check_text, read_columns, show
 from forgeflow.domain.offsets import SECOND, WINDOW, clamp, find_change, offset_at, read_offset, to_utc
+from forgeflow.domain.words import put_in_words
 from forgeflow.errors import CronError
 
 _MAX_ZONE_LENGTH = 64
@@ -90,6 +91,13 @@ class Schedule:
         """
         return list(itertools.islice(self._walk(start, to_utc(end)), max(limit, 0)))
 
+    def describe(self) -> str:
+        """The schedule in English, `At 09:00, Monday through Friday`; the expression itself where that is clearer.
+
+        Nothing is said of the zone, nor of changes of its clock: that is for `preview`.
+        """
+        return _describe(self.expr)
+
     def _walk(self, start: datetime, end: datetime) -> Iterator[datetime]:
         tick = self.next_after(start)
         while tick is not None and tick <= end:
@@ -113,6 +121,11 @@ def check_zone(name: str) -> ZoneInfo:
             f" expected an IANA name such as {_suggest_zone(name)}"
         )
     return ZoneInfo(name)
+
+
+@lru_cache(maxsize=4096)
+def _describe(expr: str) -> str:
+    return put_in_words(read_columns(expr)) or " ".join(expr.split())
 
 
 @lru_cache(maxsize=1)
