@@ -1,5 +1,7 @@
 """The offset of a time zone along the UTC line, and where it changes."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -49,3 +51,64 @@ def find_change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
         else:
             low = middle
     return high
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The clock is set: from the instant `at` on, its offset is `after`; it was `before`.
+
+    Readings from `first` to before `last` are skipped if it is set forward, and come twice if it is set back.
+    """
+
+    at: datetime
+    before: timedelta
+    after: timedelta
+
+    @property
+    def is_forward(self) -> bool:
+        return self.after > self.before
+
+    @property
+    def old_reading(self) -> datetime:
+        """What the clock would show at `at` if it were not set; naive, as are all readings."""
+        return self.at.replace(tzinfo=None) + self.before
+
+    @property
+    def new_reading(self) -> datetime:
+        return self.at.replace(tzinfo=None) + self.after
+
+    @property
+    def first(self) -> datetime:
+        return min(self.old_reading, self.new_reading)
+
+    @property
+    def last(self) -> datetime:
+        return max(self.old_reading, self.new_reading)
+
+
+def walk_changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[Change]:
+    """Changes after `start` and up to `end`, oldest first; a look at the clock for every two days."""
+    low, end = clamp(start, zone).replace(microsecond=0), clamp(end, zone).replace(microsecond=0)
+    while low < end:
+        high = low + WINDOW if end - low > WINDOW else end
+        change = _look(zone, low, high)
+        if change:
+            yield change
+        low = high
+
+
+def find_latest_change(zone: ZoneInfo, start: datetime, end: datetime) -> Change | None:
+    """The last change after `start` and up to `end`, looked for from the end."""
+    start, high = clamp(start, zone).replace(microsecond=0), clamp(end, zone).replace(microsecond=0)
+    while high > start:
+        low = high - WINDOW if high - start > WINDOW else start
+        change = _look(zone, low, high)
+        if change:
+            return change
+        high = low
+    return None
+
+
+def _look(zone: ZoneInfo, low: datetime, high: datetime) -> Change | None:
+    before, after = offset_at(low, zone), offset_at(high, zone)
+    return None if before == after else Change(find_change(zone, low, high), before, after)

@@ -91,6 +91,18 @@ class Schedule:
         """
         return list(itertools.islice(self._walk(start, to_utc(end)), max(limit, 0)))
 
+    def readings_within(self, first: datetime, last: datetime) -> tuple[datetime, datetime] | None:
+        """The first and the last matching reading from `first` to before `last`, both naive; None for none.
+
+        Also those that the zone's clock never shows, or shows twice.
+        """
+        plan = _compile(self.expr, self.zone)
+        try:
+            earliest, latest = plan.first_reading(first), plan.last_reading(last - SECOND)
+        except OverflowError:
+            return None
+        return (earliest, latest) if earliest < last else None
+
     def describe(self) -> str:
         """The schedule in English, `At 09:00, Monday through Friday`; the expression itself where that is clearer.
 
