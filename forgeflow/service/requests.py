@@ -1,17 +1,15 @@
-"""What a job submission may say; every bad field is named, none of the refused values is repeated."""
+"""What the body of a request may say; every bad field is named, none of the refused values is repeated."""
 
-import re
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from forgeflow.domain.document import find_problems, pointer, text_problem
+from forgeflow.domain.instant import read_instant
+from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
 from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
-
-# Programs in Go write nanoseconds; what is below a microsecond is dropped.
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII)
 
 # pydantic's words for what users meet most, in ours.
 _MESSAGES = {
@@ -29,14 +27,7 @@ _MESSAGES = {
 
 def _read_time(value: Any) -> Any:
     """An RFC 3339 time with an offset, as UTC."""
-    if value is None:
-        return value
-    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
-        raise ValueError("expected a time such as 2026-07-01T09:00:00Z, with Z or an offset")
-    try:
-        return datetime.fromisoformat(value.upper()).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise ValueError("expected an existing time between the years 1 and 9999, in UTC too") from error
+    return None if value is None else read_instant(value)
 
 
 def _not_blank(text: str) -> str:
@@ -91,6 +82,21 @@ class JobRequest(_Body):
         return None if self.cron_expr is None else Schedule.parse(self.cron_expr, self.timezone)
 
 
+class PreviewRequest(_Body):
+    """A question what a schedule would do; only `read_preview_request` makes one."""
+
+    cron_expr: str
+    timezone: str = "UTC"
+    after: Time | None = None
+    count: int = Field(default=DEFAULT_COUNT, ge=1, le=MAX_COUNT)
+
+    def schedule(self) -> Schedule:
+        return Schedule.parse(self.cron_expr, self.timezone)
+
+
+_Request = TypeVar("_Request", bound=_Body)
+
+
 def _problems(error: ValidationError) -> list[FieldProblem]:
     return [
         FieldProblem(
@@ -103,12 +109,9 @@ def _problems(error: ValidationError) -> list[FieldProblem]:
 
 
 def _schedule_problems(body: dict[str, Any]) -> list[FieldProblem]:
-    """What is wrong with zone and expression, each looked at alone, and whether there are two schedules."""
+    """What is wrong with zone and expression, each looked at alone."""
     zone, expr = body.get("timezone", "UTC"), body.get("cron_expr")
     found = []
-    if expr is not None and body.get("run_at") is not None:
-        detail = "cron_expr and run_at exclude each other; expected one of them, or neither to run now"
-        found += [FieldProblem(where, detail, "two-schedules") for where in ("#/cron_expr", "#/run_at")]
     if isinstance(zone, str) and not text_problem(zone):
         try:
             check_zone(zone)
@@ -122,17 +125,34 @@ def _schedule_problems(body: dict[str, Any]) -> list[FieldProblem]:
     return found
 
 
-def read_job_request(body: dict[str, Any]) -> JobRequest:
-    """The submission in a JSON object, as `read_object` gives it.  Raises InvalidInput, which names every bad field."""
+def _two_schedules(body: dict[str, Any]) -> list[FieldProblem]:
+    if body.get("cron_expr") is None or body.get("run_at") is None:
+        return []
+    detail = "cron_expr and run_at exclude each other; expected one of them, or neither to run now"
+    return [FieldProblem(where, detail, "two-schedules") for where in ("#/cron_expr", "#/run_at")]
+
+
+def _read(kind: type[_Request], body: dict[str, Any], what: str, found: list[FieldProblem]) -> _Request:
+    """The request in a JSON object; `found` are the problems that its fields have together."""
     problems = find_problems(body)
     request = None
     try:
-        request = JobRequest.model_validate(body)
+        request = kind.model_validate(body)
     except ValidationError as error:
         named = {problem.pointer for problem in problems}
         problems += [problem for problem in _problems(error) if problem.pointer not in named]
-    problems += _schedule_problems(body)
+    problems += found
     if problems or request is None:
         count = len(problems)
-        raise InvalidInput(f"{count} field{'s' if count > 1 else ''} of the job cannot be accepted", problems)
+        raise InvalidInput(f"{count} field{'s' if count > 1 else ''} of the {what} cannot be accepted", problems)
     return request
+
+
+def read_job_request(body: dict[str, Any]) -> JobRequest:
+    """The submission in a JSON object, as `read_object` gives it.  Raises InvalidInput, which names every bad field."""
+    return _read(JobRequest, body, "job", _two_schedules(body) + _schedule_problems(body))
+
+
+def read_preview_request(body: dict[str, Any]) -> PreviewRequest:
+    """The question in a JSON object, as `read_object` gives it.  Raises InvalidInput, which names every bad field."""
+    return _read(PreviewRequest, body, "preview", _schedule_problems(body))

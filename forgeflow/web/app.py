@@ -10,7 +10,7 @@ from flask.json.provider import DefaultJSONProvider
 
 from forgeflow.config import Config
 from forgeflow.web import dashboard, guard, problem
-from forgeflow.web.api import jobs, runs, system
+from forgeflow.web.api import jobs, runs, schedule, system
 
 log = structlog.get_logger()
 
@@ -59,6 +59,6 @@ def create_app(config: Config) -> Flask:
     guard.register(app, config)
     problem.register(app)
     app.after_request(_end_request)
-    for blueprint in (jobs.blueprint, runs.blueprint, system.blueprint, dashboard.blueprint):
+    for blueprint in (jobs.blueprint, runs.blueprint, schedule.blueprint, system.blueprint, dashboard.blueprint):
         app.register_blueprint(blueprint)
     return app

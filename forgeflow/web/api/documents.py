@@ -3,8 +3,10 @@
 from datetime import datetime
 from typing import Any
 
+from forgeflow.domain.preview import Fire, Preview
 from forgeflow.service.overview import Counts
 from forgeflow.service.runs import RunDetail
+from forgeflow.service.upcoming import Upcoming
 from forgeflow.store.jobs import JobRow
 from forgeflow.store.nodes import NodeRow
 from forgeflow.store.runs import AttemptRow, RunRow
@@ -113,6 +115,43 @@ def run_detail_document(detail: RunDetail) -> Document:
         **run_document(run),
         **_output(run.output_head, run.output_tail, run.output_bytes),
         "attempts": [attempt_document(attempt) for attempt in detail.attempts],
+    }
+
+
+def _fire_document(fire: Fire) -> Document:
+    return {
+        "at": time_text(fire.at),
+        "local": fire.local.isoformat(),
+        "offset": fire.offset,
+        "notes": list(fire.notes),
+    }
+
+
+def preview_document(seen: Preview, after: datetime) -> Document:
+    return {
+        "valid": True,
+        "cron_expr": seen.schedule.expr,
+        "timezone": seen.schedule.zone,
+        "after": time_text(after),
+        "description": seen.description,
+        "times": [_fire_document(fire) for fire in seen.fires],
+        "warnings": list(seen.warnings),
+    }
+
+
+def upcoming_document(upcoming: Upcoming) -> Document:
+    job = upcoming.job
+    return {
+        "job_id": str(job.id),
+        "job_name": job.name,
+        "status": job.status,
+        "cron_expr": job.cron_expr,
+        "run_at": time_text(job.run_at),
+        "timezone": job.timezone,
+        "description": upcoming.description,
+        "times": [_fire_document(fire) for fire in upcoming.fires],
+        "reason": upcoming.reason,
+        "warnings": list(upcoming.warnings),
     }
 
 

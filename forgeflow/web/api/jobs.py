@@ -7,11 +7,11 @@ from uuid import UUID
 from flask import Blueprint, Response, jsonify, request, url_for
 
 from forgeflow.errors import FieldProblem, InvalidInput
-from forgeflow.service import jobs
+from forgeflow.service import jobs, upcoming
 from forgeflow.service.requests import read_job_request
 from forgeflow.store.connection import Connection
 from forgeflow.store.jobs import JobRow
-from forgeflow.web.api.documents import job_document, run_document
+from forgeflow.web.api.documents import job_document, run_document, upcoming_document
 from forgeflow.web.api.queries import Query, no_parameters
 from forgeflow.web.database import connection
 from forgeflow.web.guard import empty_body, json_body
@@ -70,6 +70,15 @@ def show(job_id: UUID) -> Response:
     no_parameters()
     with connection() as opened:
         return _answer(jobs.get_job(opened, job_id))
+
+
+@blueprint.get("/<uuid:job_id>/next")
+def show_next(job_id: UUID) -> Response:
+    query = Query()
+    count = query.count()
+    query.check()
+    with connection() as opened:
+        return jsonify(upcoming_document(upcoming.preview_job(opened, job_id, count=count)))
 
 
 def _change(job_id: UUID, change: Callable[[Connection, UUID], JobRow]) -> Response:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from flask import request
 
+from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
 from forgeflow.domain.run import RunStatus
 from forgeflow.errors import FieldProblem, InvalidInput
 
@@ -34,15 +35,21 @@ class Query:
     def _refuse(self, name: str, detail: str) -> None:
         self._problems.append(FieldProblem(name, detail, "bad-parameter"))
 
-    def limit(self) -> int:
-        text = self._text("limit")
+    def _number(self, name: str, *, default: int, most: int) -> int:
+        text = self._text(name)
         if text is None:
-            return DEFAULT_LIMIT
+            return default
         # int() takes 1_000, signs and the digits of other scripts too.
-        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= MAX_LIMIT:
-            self._refuse("limit", f"expected a whole number from 1 to {MAX_LIMIT}")
-            return DEFAULT_LIMIT
+        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
+            self._refuse(name, f"expected a whole number from 1 to {most}")
+            return default
         return int(text)
+
+    def limit(self) -> int:
+        return self._number("limit", default=DEFAULT_LIMIT, most=MAX_LIMIT)
+
+    def count(self) -> int:
+        return self._number("count", default=DEFAULT_COUNT, most=MAX_COUNT)
 
     def uuid(self, name: str) -> UUID | None:
         text = self._text(name)

@@ -31,12 +31,14 @@ def routes() -> list[tuple[str, str]]:
 
 
 ROUTES = routes()
-POSTS = ["/api/jobs", *(f"/api/jobs/{{job}}/{name}" for name in ("pause", "resume", "cancel", "trigger"))]
+PREVIEW = "/api/schedule/preview"
+POSTS = ["/api/jobs", *(f"/api/jobs/{{job}}/{name}" for name in ("pause", "resume", "cancel", "trigger")), PREVIEW]
+BODIES = {"/api/jobs": BODY, PREVIEW: '{"cron_expr": "@daily"}'}
 
 
 def post(web: WebServer, path: str, job: dict[str, Any], headers: dict[str, str]) -> Answer:
     path = path.format(job=job["id"])
-    return web.request("POST", path, BODY if path == "/api/jobs" else b"", {**JSON, **headers})
+    return web.request("POST", path, BODIES.get(path, b""), {**JSON, **headers})
 
 
 def test_posts_are_all_that_changes_anything() -> None:
