@@ -160,6 +160,31 @@ def ping(config_file: str | None, as_json: bool, node: str | None, timeout: str)
     exit_with(lambda: run_ping(config_file, node=node, timeout=timeout, as_json=as_json))
 
 
+@cli.command("next", short_help="Show when a schedule runs next.")
+@click.argument("expressions", nargs=-1, metavar='"EXPR"')
+@click.option("--tz", "zone", metavar="ZONE", default="UTC", show_default=True, help="IANA zone of the schedule.")
+@click.option("--count", metavar="N", default="10", show_default=True, help="How many times to show, 1 to 100.")
+@click.option("--after", metavar="INSTANT", help="Show those after it, such as 2027-03-27T12:00:00Z; default now.")
+@_JSON
+def next_(expressions: tuple[str, ...], zone: str, count: str, after: str | None, as_json: bool) -> None:
+    """Show when a schedule runs next, in its zone and in UTC, and in words.
+
+    Says what changes of the clock do to it, and warns of what may surprise. Needs no database. --json prints
+    what POST /api/schedule/preview answers.
+
+    EXPR has five fields, or six with the second first, or is an alias such as @daily. Exit codes: 0 shown, 2 refused,
+    with a line on stderr.
+
+    \b
+    Example:
+      forgeflow next "30 2 * * *" --tz Europe/Berlin --count 3
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.next import run_next
+
+    exit_with(lambda: run_next(expressions, zone=zone, count=count, after=after, as_json=as_json))
+
+
 @cli.command()
 def version() -> None:
     """Print the version."""
