@@ -1,10 +1,12 @@
-# Bare `make` prints the targets. Variables: PORT=8080, STATE=folder of the embedded database, PYTHON=python3.
+# Bare `make` prints the targets. Variables: PORT=8080, STATE=folder of the embedded database, PYTHON=python3; PROCESSES=2
+# of the tests, a file of tests is one process's.
 PYTHON ?= python3
 PORT ?= 8080
 STATE ?=
 SEED ?= 1
 RUNS ?= 400
 FAULTS ?= 25
+PROCESSES ?= 2
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
@@ -23,7 +25,7 @@ chaos: .venv/run ## start such a fleet on its own, kill the node that has a slow
 	@exec $(BIN)/python -m bench.chaos
 
 test: .venv/test ## install, then run all tests on an embedded PostgreSQL
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
 
 figures: .venv/test ## measure what this version costs on this machine
 	$(BIN)/python -m bench.figures
@@ -32,7 +34,7 @@ takeover: .venv/test ## measure how soon the work of what was killed goes on els
 	$(BIN)/python -m bench.takeover
 
 test-postgres: .venv/test ## run the store tests on the PostgreSQL in BINARIES=/usr/lib/postgresql/15/bin
-	FORGEFLOW_TEST_BINARIES=$(BINARIES) $(BIN)/python -m pytest tests/integration/store $(ARGS)
+	FORGEFLOW_TEST_BINARIES=$(BINARIES) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile tests/integration/store $(ARGS)
 
 storm: .venv/test ## three nodes under random faults, then every promise checked: SEED=1 RUNS=400 FAULTS=25
 	FORGEFLOW_TEST_SEED=$(SEED) FORGEFLOW_TEST_RUNS=$(RUNS) FORGEFLOW_TEST_FAULTS=$(FAULTS) \
