@@ -232,6 +232,10 @@ def test_long_lock_costs_no_lease_and_no_finished_result(start_node: StartNode, 
     wait_for(lambda: only_run(connection, killed).attempt == 2, why="the dead worker's run was handed back")
 
 
+def busy_workers(node: NodeProcess) -> list[int]:
+    return [pid for pid in node.workers() if " run " in title(pid)]
+
+
 def test_long_lock_and_many_dead_workers_cost_no_lease(start_node: StartNode, connection: Connection) -> None:
     """Each recovery waits for the lock as long as it may; together they take longer than a lease."""
     node = start_node(
@@ -245,7 +249,8 @@ def test_long_lock_and_many_dead_workers_cost_no_lease(start_node: StartNode, co
     for _ in range(6):
         trigger_job(connection, job_id)
     wait_for(lambda: run_count(runs.count_runs(connection)) == {"running": 6})
-    victims = [pid for pid in node.workers() if " run " in title(pid)]
+    wait_for(lambda: len(busy_workers(node)) == 6, why="the claimed are begun")
+    victims = busy_workers(node)
     innocent = submit(connection, "sleep 6; echo unharmed")
     wait_for_status(connection, innocent, "running")
     with connection.transaction():
