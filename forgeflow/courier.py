@@ -365,12 +365,20 @@ def _is_master(pid: int) -> bool:
     One that we cannot look at, because /proc hides what is not ours, lives and is taken for one.
     """
     try:
-        os.kill(pid, 0)
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"forgeflow: master")
+    except OSError:
+        return _lives(pid)
+
+
+def _lives(pid: int) -> bool:
+    """Also of a process that is not ours to signal."""
+    try:
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:
+    except PermissionError:
         return True
+    return True
 
 
 def main(link: Link, config: Config, node: Node) -> int:
