@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Self, cast
 import durationpy
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from forgeflow.domain.lease import Fence
 from forgeflow.domain.run import RUN_VARIABLES
 from forgeflow.errors import ConfigError
 
@@ -211,6 +212,9 @@ class Worker(_Section):
     recycle_age: Annotated[float | None, _or_never(_duration())] = 86400.0
     recycle_memory: Annotated[int | None, _or_never(_size(at_most="1024G"))] = 512 * 1024**2
     recycle_runs: Annotated[int | None, _or_never(_whole(1, 999_999_999))] = None
+
+    def fence(self) -> Fence:
+        return Fence(self.lease_duration, self.fence_margin, self.fence_grace)
 
     @model_validator(mode="after")
     def _keep_proportions(self) -> Self:

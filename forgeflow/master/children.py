@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from forgeflow.config import Config
-from forgeflow.domain.lease import Fence
 from forgeflow.domain.node import Node
 from forgeflow.process.fork import EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
@@ -29,11 +28,6 @@ class Generation:
     def database(self) -> tuple[str, str]:
         """Where its leases are: children of two generations with one database may do each other's work there."""
         return self.config.database.url, self.config.database.schema_name
-
-    @property
-    def fence(self) -> Fence:
-        worker = self.config.worker
-        return Fence(worker.lease_duration, worker.fence_margin, worker.fence_grace)
 
     def wanted(self) -> dict[Role, int]:
         """How many children of each role serve, when all is well."""
@@ -65,9 +59,8 @@ class Child:
     generation: Generation
     link: Link
     forked_at: float
-    wear_factor: float = (
-        1.0  # what the limits of age, runs and memory are multiplied by, so that few reach them at once
-    )
+    # What the limits of age, runs and memory are multiplied by, so that few reach them at once.
+    wear_factor: float = 1.0
     is_ready: bool = False
     is_worn: bool = False  # it has reached such a limit: to be retired as soon as another one is ready
     is_retiring: bool = False  # it was told to end when it has ended what it does

@@ -469,7 +469,7 @@ class Master:
             self._wakes.is_peeking = False
             self._wakes.back_at = boottime()
         elif child.role is Role.WORKER:
-            child.lease_end = child.generation.fence.lease_end(message["leased_at"])
+            child.lease_end = child.generation.config.worker.fence().lease_end(message["leased_at"])
         if child.is_retiring:
             retire(child)
         if child.role in self._node.roles[-1:] and not self._was_ready:
@@ -493,7 +493,7 @@ class Master:
         renewed, asked = set(message["renewed"]), set(message["asked"])
         for child in self._children.of(Role.WORKER):
             if child.number in renewed:
-                child.lease_end = courier.generation.fence.lease_end(message["sent_at"])
+                child.lease_end = courier.generation.config.worker.fence().lease_end(message["sent_at"])
                 self._nursery.page.set_lease_end(child.slot, child.lease_end)
             elif child.number in asked and not (child.is_executing and child.may_continue):
                 self._kill(child, End.DISPOSSESSED)
@@ -506,7 +506,7 @@ class Master:
 
 def _last_call(child: Child) -> float:
     """From here on we kill the worker with its job, if it has not done so itself."""
-    return child.generation.fence.last_call(child.lease_end)
+    return child.generation.config.worker.fence().last_call(child.lease_end)
 
 
 def _must_be_fenced(child: Child, now: float) -> bool:

@@ -10,7 +10,6 @@ import structlog
 from setproctitle import setproctitle
 
 from forgeflow.config import Config
-from forgeflow.domain.lease import Fence
 from forgeflow.domain.node import Node
 from forgeflow.domain.run import Ending, Output
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
@@ -58,8 +57,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     79 after a result that the database does not take in any form; the run is charged for it.
     """
     become_subreaper()
-    settings = config.worker
-    orders = WorkerOrders(link, page, slot, Fence(settings.lease_duration, settings.fence_margin, settings.fence_grace))
+    orders = WorkerOrders(link, page, slot, config.worker.fence())
     owner = Owner(node.boot_id, child)
     shell = ShellExecutor(config)
     if reason := shell.unfit():
