@@ -37,7 +37,7 @@ from forgeflow.errors import ConfigError, StoreError, StoreUnavailable
 
 ROLE = DATABASE = "forgeflow"
 ACCOUNTS = ("forgeflow", "postgres", "nobody")
-PROGRAMS = ("initdb", "postgres", "pg_isready", "psql")
+PROGRAMS = ("initdb", "postgres", "pg_isready", "psql", "createdb")
 DEBIAN_SERVERS = Path("/usr/lib/postgresql")
 PORT = 5432  # only a part of the socket's name: there is no TCP
 LOG_LIMIT_BYTES = 10 * 1024**2
@@ -533,11 +533,9 @@ def _ensure_database(cluster: _Cluster, server: EmbeddedServer) -> None:
     """At every start, for the first may have died before this, or an operator wants to begin anew."""
     where = f"postgresql://{ROLE}@/postgres?{server.url.partition('?')[2]}"  # a command line is public: no password
     secret = {"PGPASSWORD": cluster.read_password()}
-    question = f"SELECT 'here' FROM pg_database WHERE datname = '{DATABASE}'"
-    status, output = cluster.run("psql", "-XAtqw", "-c", question, where, environment=secret)
-    if status == 0 and not output.strip():
-        create = f"CREATE DATABASE {DATABASE}"
-        status, output = cluster.run("psql", "-XAtqw", "-c", create, where, environment=secret)
+    status, output = cluster.run("psql", "-XAtqw", "--list", where, environment=secret)
+    if status == 0 and DATABASE not in [line.partition("|")[0] for line in output.splitlines()]:
+        status, output = cluster.run("createdb", "-w", f"--maintenance-db={where}", DATABASE, environment=secret)
     if status != 0:
         raise StoreError(
             f"PostgreSQL gives us no database {DATABASE} with the password in {cluster.password_file}: {_tail(output)}."

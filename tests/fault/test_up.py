@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from forgeflow.embedded import PROGRAMS
 from forgeflow.process.tree import Strays, become_subreaper, children
 from tests.support.databases import INTERVALS
 from tests.support.waiting import wait_for
@@ -433,7 +434,7 @@ def test_stop_while_starting_leaves_nothing(place: Path, moment: str, number: si
 def test_second_signal_ends_a_start_that_hangs(place: Path) -> None:
     programs = place / "programs"
     programs.mkdir()
-    for name in ("initdb", "postgres", "pg_isready", "psql"):
+    for name in PROGRAMS:
         act = "sleep 1000; true" if name == "initdb" else "echo '(PostgreSQL) 18.6'"
         (programs / name).write_text(f"#!/bin/sh\n{act}\n")
     for each in (programs, *programs.iterdir()):
