@@ -205,6 +205,21 @@ def test_killed_master_takes_everything_with_it_and_another_node_takes_over(
     wait_for(lambda: len(nodes.list_nodes(connection)) == 1, why="the dead node is forgotten")
 
 
+def test_job_that_is_being_stopped_when_its_master_dies_gets_no_more_grace(
+    start_node: StartNode, connection: Connection, tmp_path: Path
+) -> None:
+    """It has been told to end, and takes its time; its worker has none to give any more, though the lease is long."""
+    tmp_path.chmod(0o777)
+    node = start_node(worker__kill_grace="60s", worker__lease_duration="60s")
+    node.wait_for_log("node ready")
+    submit(connection, f"trap 'touch {tmp_path}/told' TERM; while :; do sleep 0.05; done", timeout_seconds=1)
+    wait_for((tmp_path / "told").exists)
+    tree = [node.pid, *descendants_of(node.pid)]
+    node.signal(signal.SIGKILL)
+    node.wait()
+    wait_for(lambda: not any(title(pid) for pid in tree), timeout_seconds=10.0, why="nothing of it is left")
+
+
 def test_idle_workers_wake_on_submission(start_node: StartNode, connection: Connection) -> None:
     """With beats and polls far apart only a notification can be the reason."""
     node = start_node(
