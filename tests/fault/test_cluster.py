@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fault.test_up import Up, descendants, ended
+from tests.fault.test_up import Up, descendants
 from tests.support.databases import INTERVALS
-from tests.support.processes import environment_name, nothing_left_behind
+from tests.support.processes import ended, environment_name, nothing_left_behind
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]

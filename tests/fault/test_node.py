@@ -18,7 +18,7 @@ from psycopg import sql
 from forgeflow.service.jobs import cancel_job, trigger_job
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
-from tests.support.processes import NodeProcess, children_of, descendants_of, processes_marked, run_count, title
+from tests.support.processes import NodeProcess, children_of, descendants_of, ended, processes_marked, run_count, title
 from tests.support.waiting import wait_for
 from tests.support.work import only_run, submit, wait_for_status
 
@@ -196,7 +196,7 @@ def test_killed_master_takes_everything_with_it_and_another_node_takes_over(
     second.wait_for_log("node ready")
     first.signal(signal.SIGKILL)
     first.wait()
-    wait_for(lambda: not any(title(pid) for pid in tree_pids), timeout_seconds=4.0, why="nothing of it is left")
+    wait_for(lambda: all(map(ended, tree_pids)), timeout_seconds=4.0, why="nothing of it is left")
     for job_id in job_ids:
         run = wait_for_status(connection, job_id, "succeeded")
         assert run.attempt == 2
@@ -217,7 +217,7 @@ def test_job_that_is_being_stopped_when_its_master_dies_gets_no_more_grace(
     tree = [node.pid, *descendants_of(node.pid)]
     node.signal(signal.SIGKILL)
     node.wait()
-    wait_for(lambda: not any(title(pid) for pid in tree), timeout_seconds=10.0, why="nothing of it is left")
+    wait_for(lambda: all(map(ended, tree)), timeout_seconds=10.0, why="nothing of it is left")
 
 
 def test_idle_workers_wake_on_submission(start_node: StartNode, connection: Connection) -> None:

@@ -28,16 +28,10 @@ import pytest
 from forgeflow.embedded import PROGRAMS
 from forgeflow.process.tree import Strays, become_subreaper, children
 from tests.support.databases import INTERVALS
+from tests.support.processes import ended
 from tests.support.waiting import wait_for
 
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-def ended(pid: int) -> bool:
-    try:
-        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def descendants(pid: int) -> list[int]:

@@ -144,6 +144,14 @@ def title(pid: int) -> str:
         return ""
 
 
+def ended(pid: int) -> bool:
+    """Gone, or only to be collected; one that is dying is neither yet, though its title is empty."""
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def processes_marked(marker: str) -> list[int]:
     """Living processes whose command line holds the marker, other than ourselves."""
     own = os.getpid()
