@@ -98,6 +98,7 @@ class Master:
         self._was_ready = False
         self._has_name = False
         self._exit_code = 0
+        self._is_forgotten = False
         self._farewells: set[int] = set()  # couriers that are to tell their database that we are gone
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
@@ -359,7 +360,9 @@ class Master:
                 self._enter(Phase.LEAVING)
             elif self._timers.leave_until == float("inf"):
                 self._timers.leave_until = boottime() + _FAREWELL_SECONDS
-        if self._phase is Phase.LEAVING and boottime() >= self._timers.leave_until:
+        if self._phase is Phase.LEAVING and self._is_forgotten:
+            self._leave()
+        elif self._phase is Phase.LEAVING and boottime() >= self._timers.leave_until:
             log.warning("left without a word to the database", unrecovered=len(self._children.unrecovered))
             self._leave()
 
@@ -452,9 +455,9 @@ class Master:
             case "RECOVERED":
                 self._children.unrecovered.pop(message["child"], None)
             case "FORGOTTEN":
+                # The next turn leaves: now other links may still have to be read.
                 self._farewells.discard(child.number)
-                if self._phase is Phase.LEAVING and not self._farewells:
-                    self._leave()
+                self._is_forgotten = self._phase is Phase.LEAVING and not self._farewells
 
     def _wake_child(self, child: Child) -> None:
         if child.link.send("WAKE"):

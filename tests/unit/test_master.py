@@ -166,3 +166,27 @@ def test_fork_that_fails_is_tried_again_later(scene: Scene, monkeypatch: pytest.
     assert scene.master._children.of(Role.WORKER) == []
     assert scene.master._nursery._backoff[Role.WORKER].not_before > boottime()
     assert open_descriptors() == before
+
+
+def test_farewell_of_one_courier_leaves_the_others_links_readable(scene: Scene) -> None:
+    """Two answer in one turn, after a reload; the node left in the middle of it, and read a closed link."""
+    other = scene.add(Role.COURIER, 2)
+    scene.master._phase = loop.Phase.LEAVING
+    scene.master._farewells = {1, 2}
+    for link in (scene.courier, other):
+        link.send("FORGOTTEN")
+    for number in (1, 2):
+        scene.master._read(scene.child(number))
+    assert scene.master._phase is loop.Phase.LEAVING
+    assert scene.master._is_forgotten
+
+
+def test_link_that_speaks_after_the_last_farewell_is_no_trouble(scene: Scene) -> None:
+    late = scene.add(Role.COURIER, 2)
+    scene.master._phase = loop.Phase.LEAVING
+    scene.master._farewells = {1}
+    scene.courier.send("FORGOTTEN")
+    late.send("READY")
+    late_child = scene.child(2)
+    scene.master._read(scene.child(1))
+    scene.master._read(late_child)
