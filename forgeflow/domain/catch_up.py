@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from forgeflow.domain.schedule import Schedule
+from forgeflow.domain.timetable import Timetable
 
 CatchUp = Literal["skip", "once", "all"]
 
@@ -36,7 +36,7 @@ def plan_once(run_at: datetime) -> TickPlan:
 
 
 def plan_ticks(
-    schedule: Schedule, due_at: datetime, now: datetime, *, misfire_grace: float, catch_up: CatchUp, limit: int
+    timetable: Timetable, due_at: datetime, now: datetime, *, misfire_grace: float, catch_up: CatchUp, limit: int
 ) -> TickPlan:
     """What a job owes that was due at `due_at`, when it is `now`.
 
@@ -47,16 +47,16 @@ def plan_ticks(
     """
     grace_start = now - timedelta(seconds=misfire_grace)
     in_grace = [due_at] if due_at > grace_start else []
-    in_grace += schedule.between(max(due_at, grace_start), now, _ticks_within(misfire_grace))
-    next_at = schedule.next_after(now)
-    kept = _latest_missed(schedule, due_at, grace_start, {"skip": 0, "once": 1, "all": limit}[catch_up])
+    in_grace += timetable.between(max(due_at, grace_start), now, _ticks_within(misfire_grace))
+    next_at = timetable.next_after(now)
+    kept = _latest_missed(timetable, due_at, grace_start, {"skip": 0, "once": 1, "all": limit}[catch_up])
     on_time = tuple(in_grace) if catch_up == "all" else _thin_burst(in_grace, now)
     coalesced = [tick for tick in in_grace if tick not in on_time]
     return TickPlan(
         kept,
         on_time,
         next_at,
-        _missed(schedule, due_at, grace_start, kept),
+        _missed(timetable, due_at, grace_start, kept),
         (coalesced[0], coalesced[-1]) if coalesced else None,
     )
 
@@ -65,11 +65,11 @@ def _ticks_within(seconds: float) -> int:
     return int(seconds) + 2
 
 
-def _latest_missed(schedule: Schedule, due_at: datetime, end: datetime, count: int) -> tuple[datetime, ...]:
+def _latest_missed(timetable: Timetable, due_at: datetime, end: datetime, count: int) -> tuple[datetime, ...]:
     """The last `count` ticks from `due_at` to `end`, both included, oldest first."""
     found: list[datetime] = []
     upper = end + timedelta(microseconds=1)
-    while len(found) < count and (tick := schedule.previous(upper)) is not None and tick >= due_at:
+    while len(found) < count and (tick := timetable.previous(upper)) is not None and tick >= due_at:
         found.append(tick)
         upper = tick
     if not found and count and due_at <= end:
@@ -87,10 +87,12 @@ def _thin_burst(ticks: list[datetime], now: datetime) -> tuple[datetime, ...]:
     )
 
 
-def _missed(schedule: Schedule, due_at: datetime, grace_start: datetime, kept: tuple[datetime, ...]) -> Stretch | None:
+def _missed(
+    timetable: Timetable, due_at: datetime, grace_start: datetime, kept: tuple[datetime, ...]
+) -> Stretch | None:
     if due_at > grace_start:
         return None
-    last = schedule.previous(kept[0] if kept else grace_start + timedelta(microseconds=1))
+    last = timetable.previous(kept[0] if kept else grace_start + timedelta(microseconds=1))
     if kept and (last is None or last < due_at):
         return None
     return (due_at, max(due_at, last or due_at))

@@ -10,6 +10,7 @@ import structlog
 from forgeflow.config import Config
 from forgeflow.domain.catch_up import CatchUp, TickPlan, plan_once, plan_ticks
 from forgeflow.domain.schedule import Schedule
+from forgeflow.domain.timetable import Timetable
 from forgeflow.errors import CronError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.store import runs, ticks
 from forgeflow.store.connection import Connection, transaction
@@ -160,7 +161,7 @@ def _plan(job: DueJob, config: Config) -> TickPlan:
         return plan_once(job.next_run_at)
     catch_up: CatchUp = job.catch_up  # type: ignore[assignment] # a constraint of the table
     return plan_ticks(
-        Schedule.parse(job.cron_expr, job.timezone),
+        Timetable(Schedule(job.cron_expr, job.timezone), job.start_at, job.end_at),
         job.next_run_at,
         job.now,
         misfire_grace=config.scheduler.misfire_grace,

@@ -16,6 +16,8 @@ class DueJob:
     id: UUID
     cron_expr: str | None
     timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
     catch_up: str
     catch_up_limit: int
     next_run_at: datetime

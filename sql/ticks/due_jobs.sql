@@ -3,7 +3,7 @@
 -- out: what is needed to decide about their ticks, and the database's clock
 -- locks: the jobs, NO KEY UPDATE: edits wait, inserts of runs do not; a job being edited is left for the next pass
 -- index: jobs_due_idx
-SELECT id, cron_expr, timezone, catch_up, catch_up_limit, next_run_at,
+SELECT id, cron_expr, timezone, start_at, end_at, catch_up, catch_up_limit, next_run_at,
        coalesce(%(now)s::timestamptz, clock_timestamp()) AS now
   FROM jobs
  WHERE next_run_at <= coalesce(%(now)s::timestamptz, now())

@@ -6,6 +6,7 @@ import pytest
 
 from forgeflow.domain.catch_up import CatchUp, TickPlan, plan_once, plan_ticks
 from forgeflow.domain.schedule import Schedule
+from forgeflow.domain.timetable import Timetable
 
 NOON = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 HOURLY = Schedule.parse("0 * * * *")
@@ -26,7 +27,7 @@ def plan(
     limit: int = 10,
     grace: float = 60.0,
 ) -> TickPlan:
-    return plan_ticks(schedule, due, now, misfire_grace=grace, catch_up=catch_up, limit=limit)
+    return plan_ticks(Timetable(schedule), due, now, misfire_grace=grace, catch_up=catch_up, limit=limit)
 
 
 def test_tick_on_time_runs() -> None:
