@@ -15,7 +15,8 @@ from typing import Any
 from uuid import UUID
 
 from forgeflow.embedded import start_server, stop_server
-from forgeflow.service.jobs import submit_job, trigger_job
+from forgeflow.service.jobs import submit_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.service.requests import read_job_request
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection, connect

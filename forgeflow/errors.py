@@ -76,6 +76,10 @@ class StatusConflict(Conflict):
     """The object's status does not answer this event."""
 
 
+class VersionMismatch(Conflict):
+    """The object was changed since the version that the caller knows."""
+
+
 class IdempotencyConflict(Conflict):
     """The idempotency key was used before with a different body."""
 

@@ -53,6 +53,17 @@ def find_change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
     return high
 
 
+def place_reading(zone: ZoneInfo, reading: datetime) -> datetime:
+    """First instant at which the clock shows `reading`, which is naive, or, if that is skipped, is past it.
+
+    Later readings are never placed earlier.
+    """
+    local = reading.replace(tzinfo=zone)
+    instant = local.astimezone(UTC)
+    jump = read_offset(local.replace(fold=1)) - read_offset(local)
+    return find_change(zone, instant - jump, instant) if jump > timedelta() else instant
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """The clock is set: from the instant `at` on, its offset is `after`; it was `before`.

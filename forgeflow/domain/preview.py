@@ -5,7 +5,7 @@ every two days of the next two years, and of one year at most before each fire.
 """
 
 import calendar
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -50,7 +50,7 @@ class Fire:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`fires` are fewer than asked for only if the schedule has no more before the year 10000."""
+    """`fires` are fewer than asked for only if the schedule has no more before its end, or the year 10000."""
 
     schedule: Schedule
     description: str
@@ -58,15 +58,25 @@ class Preview:
     warnings: tuple[str, ...]
 
 
-def preview(schedule: Schedule, after: datetime, count: int = DEFAULT_COUNT) -> Preview:
-    """The next `count` fires after an instant, which are those of `Schedule.between`.
+def preview(
+    schedule: Schedule,
+    after: datetime,
+    count: int = DEFAULT_COUNT,
+    *,
+    end_at: datetime | None = None,
+    without: Collection[datetime] = (),
+) -> Preview:
+    """The next `count` fires after an instant and up to `end_at`, which are those of `Schedule.between`.
+
+    Ticks in `without` are left out.
 
     Raises InvalidInput for a count that is not 1 to MAX_COUNT, ValueError for a naive instant.
     """
     if not 1 <= count <= MAX_COUNT:
         raise InvalidInput(f"the number of fires must be from 1 to {MAX_COUNT}")
     zone = ZoneInfo(schedule.zone)
-    ticks = schedule.between(after, _MAX_INSTANT, count)
+    ticks = schedule.between(after, end_at or _MAX_INSTANT, count + len(without))
+    ticks = [tick for tick in ticks if tick not in without][:count]
     notes = _Notes(schedule, zone, clamp(to_utc(after), zone))
     fires = tuple(Fire(tick, tick.astimezone(zone), notes.take(tick)) for tick in ticks)
     return Preview(schedule, schedule.describe(), fires, tuple(_warn(schedule, zone, after)))

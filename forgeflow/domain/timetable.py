@@ -39,3 +39,37 @@ class Timetable:
         if self.start_at and start < self.start_at:
             start = self.start_at - _MOMENT
         return self.schedule.between(start, min(end, self.end_at or _MAX_INSTANT), limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """The timetable of a job with `run_at`: one tick."""
+
+    run_at: datetime
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        return self.run_at if self.run_at > instant else None
+
+    def previous(self, instant: datetime) -> datetime | None:
+        return self.run_at if self.run_at < instant else None
+
+    def between(self, start: datetime, end: datetime, limit: int) -> list[datetime]:
+        return [self.run_at][:limit] if start < self.run_at <= end else []
+
+
+def make_timetable(
+    cron_expr: str | None,
+    run_at: datetime | None,
+    timezone: str,
+    *,
+    start_at: datetime | None = None,
+    end_at: datetime | None = None,
+) -> Timetable | Once | None:
+    """What a job with these fields goes by; None for one that has no time of its own.  Raises CronError."""
+    if cron_expr is not None:
+        return Timetable(Schedule(cron_expr, timezone), start_at, end_at)
+    return Once(run_at) if run_at else None
+
+
+def is_tick(timetable: Timetable | Once, instant: datetime) -> bool:
+    return timetable.next_after(instant - _MOMENT) == instant

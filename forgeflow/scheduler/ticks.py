@@ -1,6 +1,6 @@
 """The leader's passes: due jobs become runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -9,20 +9,24 @@ import structlog
 
 from forgeflow.config import Config
 from forgeflow.domain.catch_up import CatchUp, TickPlan, plan_once, plan_ticks
+from forgeflow.domain.jitter import jitter_delay
+from forgeflow.domain.overlap import REPLACED, Overlap, UnfinishedRun, decide_overlap
 from forgeflow.domain.schedule import Schedule
-from forgeflow.domain.timetable import Timetable
+from forgeflow.domain.timetable import Timetable, make_timetable
+from forgeflow.domain.transitions import JobStatus
 from forgeflow.errors import CronError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.store import runs, ticks
 from forgeflow.store.connection import Connection, transaction
-from forgeflow.store.ticks import DueJob
+from forgeflow.store.ticks import DueJob, Gap, NewTick
 
 log = structlog.get_logger()
 
 # A transaction is over when it has so many jobs or, but for the last job's, so many ticks.
-_MAX_JOBS = 100
+_MAX_JOBS = 200
 _MAX_TICKS = 1000
 # A schedule that this machine cannot read (other tz data) must neither stop the others nor be forgotten.
 _UNREADABLE_PAUSE = timedelta(minutes=5)
+_MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,36 +38,57 @@ class PassResult:
 
 
 @dataclass(slots=True)
-class _FiredJob:
-    """What one due job got; told to the log when it is committed."""
+class _JobPass:
+    """What one due job gets in a batch; told to the log when it is committed."""
 
-    job_id: UUID
-    fired: list[tuple[datetime, UUID | None, str]] = field(default_factory=list)  # tick, run, trigger
-    gaps: list[tuple[str, datetime, datetime]] = field(default_factory=list)  # reason, first tick, last tick
+    job: DueJob
+    plan: TickPlan
+    fired: list[tuple[datetime, UUID, str]] = field(default_factory=list)  # tick, run, trigger
+    blocked: list[tuple[datetime, UUID]] = field(default_factory=list)  # tick, the run in its way
+    is_resumed: bool = False
+
+    def new_ticks(self) -> list[NewTick]:
+        on_time = "cron" if self.job.cron_expr else "once"
+        owed = [(tick, "catch_up") for tick in self.plan.caught_up] + [(tick, on_time) for tick in self.plan.on_time]
+        return [NewTick(self.job.id, tick, self._due(tick), trigger) for tick, trigger in owed]
+
+    def _due(self, tick: datetime) -> datetime:
+        try:
+            return tick + jitter_delay(self.job.id, tick, self.job.jitter_seconds)
+        except OverflowError:
+            return tick
+
+    def gaps(self) -> list[tuple[UUID, Gap]]:
+        stretches = (("missed", self.plan.missed), ("coalesced", self.plan.coalesced))
+        return [(self.job.id, Gap(*stretch, reason)) for reason, stretch in stretches if stretch]
 
     def tell(self) -> None:
-        bound = log.bind(job_id=str(self.job_id))
+        bound = log.bind(job_id=str(self.job.id))
+        if self.is_resumed:
+            bound.info("pause ended", until=self.job.next_run_at.isoformat())
         for tick_at, run_id, trigger in self.fired:
             bound.info("tick fired", tick_at=tick_at.isoformat(), run_id=str(run_id), trigger=trigger)
-        for reason, first, last in self.gaps:
-            bound.warning("ticks not run", reason=reason, from_at=first.isoformat(), to_at=last.isoformat())
+        for tick_at, run_id in self.blocked:
+            bound.info("tick skipped", tick_at=tick_at.isoformat(), blocked_by=str(run_id), overlap=self.job.overlap)
+        for _, gap in self.gaps():
+            bound.warning("ticks not run", reason=gap.reason, from_at=gap.from_at.isoformat(), to_at=str(gap.to_at))
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    done: list[_FiredJob]
+    done: Sequence[_JobPass]
     has_more: bool
 
     @property
     def runs(self) -> int:
-        return sum(run_id is not None for each in self.done for _, run_id, _ in each.fired)
+        return sum(len(each.fired) for each in self.done)
 
 
 class TickPasses:
     """The passes of one leader over its session.
 
-    `go_on` is called before each batch, job and tick: what is due has no limit, and a leader must neither go deaf
-    over it nor be taken for wedged. When it says no, the batch that has begun is the last one.
+    `go_on` is called before each batch, job and statement of one tick: what is due has no limit, and a leader must
+    neither go deaf over it nor be taken for wedged. When it says no, the batch that has begun is the last one.
     """
 
     def __init__(
@@ -74,13 +99,15 @@ class TickPasses:
         self._term = term
         self._go_on = go_on
         self._refused: set[UUID] = set()
+        self._is_stopping_runs = False
 
     def run_pass(self) -> PassResult:
         """Fire what is due, in batches, each a transaction; when nothing is due this is one statement.
 
-        Announces the new runs after each commit. Blocks while another session holds a due job for less than the
-        statement deadline; jobs that are being edited are left for the next pass. A job that the database refuses is
-        left out, logged once, and tried again in the next pass.  Raises StoreUnavailable, SchemaMismatch.
+        Announces the new runs after each commit. Waits for no lock: jobs that are being edited, and those with a run
+        that somebody is at work on at the moment and that the decision needs, are left for the next pass. A job that
+        the database refuses is left out, logged once, and tried again in the next pass.  Raises StoreUnavailable,
+        SchemaMismatch.
         """
         jobs = fired = 0
         if not ticks.due_jobs(self._connection, max_rows=1):
@@ -92,6 +119,9 @@ class TickPasses:
             jobs, fired = jobs + len(batch.done), fired + batch.runs
             if batch.runs:
                 runs.announce_due(self._connection)
+            if self._is_stopping_runs:
+                runs.announce_cancel(self._connection)
+                self._is_stopping_runs = False
             if not batch.has_more:
                 break
         return PassResult(jobs, fired)
@@ -99,61 +129,150 @@ class TickPasses:
     def _fire_batch(self) -> _Batch:
         """All together and, when the database refuses that, one by one: then only the refused ones are left out."""
         try:
-            return self._try_batch(self._fire_job)
+            return self._try_batch(self._fire_jobs)
         except (StoreUnavailable, SchemaMismatch):
             raise
         except StoreError:
-            return self._try_batch(self._fire_job_alone)
+            return self._try_batch(self._fire_jobs_apart)
 
-    def _try_batch(self, fire: Callable[[DueJob], _FiredJob | None]) -> _Batch:
-        done: list[_FiredJob] = []
+    def _try_batch(self, fire: Callable[[Iterable[DueJob]], list[_JobPass]]) -> _Batch:
         with transaction(self._connection):
             due = ticks.due_jobs(self._connection, max_rows=_MAX_JOBS)
-            is_full = len(due) == _MAX_JOBS
-            for job in due:
-                if sum(len(each.fired) for each in done) >= _MAX_TICKS:
-                    is_full = True
-                    break
-                if fired := fire(job):
-                    done.append(fired)
+            done = fire(due)
+        is_full = len(due) == _MAX_JOBS or len(done) < len(due) or any(each.is_resumed for each in done)
         return _Batch(done, has_more=is_full and bool(done))
 
-    def _fire_job_alone(self, job: DueJob) -> _FiredJob | None:
-        """None when the database refuses it; what else is in the transaction stays."""
-        try:
-            with transaction(self._connection):  # a savepoint
-                return self._fire_job(job)
-        except (StoreUnavailable, SchemaMismatch):
-            raise
-        except StoreError as error:
-            if job.id not in self._refused:
-                self._refused.add(job.id)
-                log.error("ticks of a job refused; tried again in each pass", job_id=str(job.id), reason=str(error))
-            return None
+    def _fire_jobs_apart(self, due: Iterable[DueJob]) -> list[_JobPass]:
+        """Without those that the database refuses; what else is in the transaction stays."""
+        done: list[_JobPass] = []
+        for job in due:
+            try:
+                with transaction(self._connection):  # a savepoint
+                    done += self._fire_jobs([job])
+            except (StoreUnavailable, SchemaMismatch):
+                raise
+            except StoreError as error:
+                if job.id not in self._refused:
+                    self._refused.add(job.id)
+                    log.error("ticks of a job refused; tried again in each pass", job_id=str(job.id), reason=str(error))
+        return done
 
-    def _fire_job(self, job: DueJob) -> _FiredJob:
-        """Make the runs that one due job owes and move its clock."""
+    def _fire_jobs(self, due: Iterable[DueJob]) -> list[_JobPass]:
+        """Make the runs that these jobs owe and move their clocks, with a few statements for all of them.
+
+        Those that must not overlap are decided on one by one. Ends early when there are many ticks.
+        """
+        done: list[_JobPass] = []
+        for job in due:
+            self._go_on()
+            done.append(self._plan(job))
+            if sum(len(each.plan.caught_up) + len(each.plan.on_time) for each in done) >= _MAX_TICKS:
+                break
+        exclusive = [each for each in done if each.job.overlap != "allow" and each.new_ticks()]
+        free = [each for each in done if each not in exclusive]
+        done = self._fire_exclusively(exclusive) + self._fire_freely(free)
+        if gaps := [gap for each in done for gap in each.gaps()]:
+            ticks.record_gaps(self._connection, gaps=gaps)
+        self._advance([each for each in done if not each.is_resumed])
+        return done
+
+    def _plan(self, job: DueJob) -> _JobPass:
+        if job.status == JobStatus.PAUSED:
+            return self._resume(job)
         try:
-            plan = _plan(job, self._config)
+            return _JobPass(job, _plan(job, self._config))
         except (CronError, ValueError, OverflowError) as error:  # the last near the ends of the calendar
             log.error("schedule cannot be read", job_id=str(job.id), reason=str(error))
-            plan = TickPlan((), (), job.now + _UNREADABLE_PAUSE)
-        on_time = "cron" if job.cron_expr else "once"
-        owed = [(tick, "catch_up") for tick in plan.caught_up] + [(tick, on_time) for tick in plan.on_time]
-        made = _FiredJob(job.id)
-        for tick_at, trigger in owed:
-            self._go_on()
-            run_id = ticks.fire_tick(self._connection, job_id=job.id, tick_at=tick_at, trigger=trigger, term=self._term)
-            made.fired.append((tick_at, run_id, trigger))
-        for reason, stretch in (("missed", plan.missed), ("coalesced", plan.coalesced)):
-            if stretch:
-                first, last = stretch
-                ticks.record_gap(self._connection, job_id=job.id, from_at=first, to_at=last, reason=reason)
-                made.gaps.append((reason, first, last))
-        self._go_on()
-        if not ticks.advance_job(self._connection, job_id=job.id, old=job.next_run_at, new=plan.next_at):
-            raise StoreError(f"the clock of job {job.id} was moved by somebody else while it was locked")
-        return made
+            return _JobPass(job, TickPlan((), (), job.now + _UNREADABLE_PAUSE))
+
+    def _resume(self, job: DueJob) -> _JobPass:
+        """A pause is over; its clock gets the first tick from then on, which may be due already."""
+        until = job.next_run_at
+        try:
+            timetable = make_timetable(
+                job.cron_expr, job.run_at, job.timezone, start_at=job.start_at, end_at=job.end_at
+            )
+            tick = timetable.next_after(until - _MOMENT) if timetable else None
+        except CronError:
+            tick = until  # it is active, and told of as unreadable
+        if not ticks.end_pause(self._connection, job_id=job.id, old=until, new=tick):
+            raise StoreError(f"the pause of job {job.id} was ended by somebody else while it was locked")
+        ticks.close_gap(self._connection, job_id=job.id, to_at=until - _MOMENT, note=job.pause_reason)
+        return _JobPass(job, TickPlan((), (), tick), is_resumed=True)
+
+    def _fire_freely(self, jobs: list[_JobPass]) -> list[_JobPass]:
+        """Jobs whose runs may overlap."""
+        new = [tick for each in jobs for tick in each.new_ticks()]
+        if not new:
+            return jobs
+        fired = ticks.fire_ticks(self._connection, ticks=new, are_held=False, term=self._term)
+        made = {(tick.job_id, tick.tick_at): tick.run_id for tick in fired}
+        for each in jobs:
+            each.fired += [
+                (tick.tick_at, made[tick.job_id, tick.tick_at], tick.trigger)
+                for tick in each.new_ticks()
+                if (tick.job_id, tick.tick_at) in made
+            ]
+        return jobs
+
+    def _fire_exclusively(self, jobs: list[_JobPass]) -> list[_JobPass]:
+        """Jobs whose runs must not overlap, without those that have to wait for the next pass."""
+        if not jobs:
+            return jobs
+        unfinished: dict[UUID, list[UnfinishedRun]] = {each.job.id: [] for each in jobs}
+        in_other_hands: set[UUID] = set()
+        for run in runs.lock_unfinished(self._connection, job_ids=list(unfinished)):
+            unfinished[run.job_id].append(UnfinishedRun(run.id, run.is_running, run.is_held))
+            if not run.is_locked:
+                in_other_hands.add(run.job_id)
+        ready = [each for each in jobs if each.job.id not in in_other_hands]
+        for each in ready:
+            for tick in each.new_ticks():
+                self._go_on()
+                self._fire_beside(each, tick, unfinished[each.job.id])
+        return ready
+
+    def _fire_beside(self, each: _JobPass, tick: NewTick, unfinished: list[UnfinishedRun]) -> None:
+        """Give one tick its outcome, and bring what is unfinished up to date."""
+        overlap: Overlap = each.job.overlap  # type: ignore[assignment] # a constraint of the table
+        decision = decide_overlap(overlap, unfinished, limit=each.job.catch_up_limit)
+        job_id = each.job.id
+        if decision.blocked_by:
+            if ticks.skip_tick(
+                self._connection,
+                job_id=job_id,
+                tick_at=tick.tick_at,
+                outcome="overlap",
+                blocked_by=decision.blocked_by,
+                term=self._term,
+            ):
+                each.blocked.append((tick.tick_at, decision.blocked_by))
+            return
+        fired = ticks.fire_ticks(self._connection, ticks=[tick], are_held=decision.is_held, term=self._term)
+        if not fired:
+            return
+        (made,) = fired
+        if decision.is_replacing:
+            self._end_others(job_id, made.run_id)
+            unfinished[:] = [run for run in unfinished if run.is_running]
+        if decision.is_held:
+            runs.mark_followed(self._connection, job_id=job_id)
+        unfinished.append(UnfinishedRun(made.run_id, is_running=False, is_held=decision.is_held))
+        each.fired.append((tick.tick_at, made.run_id, tick.trigger))
+
+    def _end_others(self, job_id: UUID, run_id: UUID) -> None:
+        runs.cancel_pending_runs(self._connection, job_id=job_id, reason=REPLACED, but=run_id)
+        if runs.request_cancel(self._connection, job_id=job_id):
+            self._is_stopping_runs = True
+
+    def _advance(self, jobs: list[_JobPass]) -> None:
+        if not jobs:
+            return
+        moves = [(each.job.id, each.job.next_run_at, each.plan.next_at) for each in jobs]
+        moved = ticks.advance_jobs(self._connection, moves=moves)
+        for job_id, _, _ in moves:
+            if job_id not in moved:
+                raise StoreError(f"the clock of job {job_id} was moved by somebody else while it was locked")
 
 
 def _plan(job: DueJob, config: Config) -> TickPlan:

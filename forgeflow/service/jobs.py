@@ -1,19 +1,19 @@
-"""Jobs: submit, look, pause, resume, cancel, trigger."""
+"""Jobs: submit and look."""
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from forgeflow.domain.schedule import Schedule
-from forgeflow.domain.transitions import JobEvent, JobStatus, next_job_status
-from forgeflow.errors import Conflict, FieldProblem, IdempotencyConflict, InvalidInput, NotFound, StatusConflict
+from forgeflow.domain.timetable import Once, Timetable
+from forgeflow.domain.transitions import JobStatus
+from forgeflow.errors import Conflict, FieldProblem, IdempotencyConflict, InvalidInput, NotFound
 from forgeflow.service.requests import JobRequest
-from forgeflow.store import jobs, runs
+from forgeflow.store import jobs, runs, ticks
 from forgeflow.store.connection import Connection, transaction
-from forgeflow.store.jobs import JobRow, LockedJob
-from forgeflow.store.runs import RunRow
+from forgeflow.store.jobs import JobRow
 
 _SUBMIT_TRIES = 3
 
@@ -48,31 +48,22 @@ def submit_job(connection: Connection, request: JobRequest, *, source: str) -> S
 
 def _create(connection: Connection, request: JobRequest, source: str) -> UUID | None:
     """One transaction; None when the idempotency key is taken."""
-    is_due_now = request.cron_expr is None and request.run_at is None and not request.paused
+    timetable = request.timetable()
+    is_due_now = timetable is None and not request.paused
     with transaction(connection):
-        next_run_at = None if request.paused else _first_tick(connection, request)
+        now = jobs.server_now(connection)
+        tick = None if timetable is None else first_tick(timetable, now)
         job_id = jobs.create_job(
             connection,
-            name=request.name,
-            description=request.description,
-            tags=request.tags,
-            executor=request.executor,
-            payload=request.payload.model_dump(),
-            cron_expr=request.cron_expr,
-            run_at=request.run_at,
-            timezone=request.timezone,
-            priority=request.priority,
-            max_attempts=request.max_attempts,
-            timeout_seconds=request.timeout_seconds,
-            catch_up=request.catch_up,
-            catch_up_limit=request.catch_up_limit,
-            on_lease_loss=request.on_lease_loss,
+            definition=request.definition(),
             idempotency_key=request.idempotency_key,
             request_digest=_digest(request) if request.idempotency_key else None,
             status=JobStatus.PAUSED if request.paused else JobStatus.ACTIVE,
-            next_run_at=next_run_at,
+            next_run_at=None if request.paused else tick,
             source=source,
         )
+        if job_id and request.paused:
+            ticks.open_gap(connection, job_id=job_id, from_at=now, reason="paused")
         if job_id and is_due_now:
             runs.enqueue_run(connection, job_id=job_id, trigger="once")
     if job_id and is_due_now:
@@ -89,17 +80,20 @@ def _digest(request: JobRequest) -> bytes:
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()
 
 
-def _first_tick(connection: Connection, request: JobRequest) -> datetime | None:
-    schedule = request.schedule()
-    if schedule is None:
-        return request.run_at
-    tick = schedule.next_after(jobs.server_now(connection))
+def first_tick(timetable: Timetable | Once, now: datetime) -> datetime:
+    """The first tick of a new job, a `run_at` however long ago.  Raises InvalidInput when there is none."""
+    if isinstance(timetable, Once):
+        return timetable.run_at
+    tick = timetable.next_after(now)
     if tick is None:
-        raise InvalidInput(
-            "the schedule has no tick left",
-            [FieldProblem("#/cron_expr", "has no tick before the year 10000", "bad-schedule")],
-        )
+        raise InvalidInput("the schedule has no tick left", [_no_tick(timetable)])
     return tick
+
+
+def _no_tick(timetable: Timetable) -> FieldProblem:
+    if timetable.end_at is None:
+        return FieldProblem("#/cron_expr", "has no tick before the year 10000", "bad-schedule")
+    return FieldProblem("#/end_at", "leaves the schedule no tick to come", "empty-window")
 
 
 def get_job(connection: Connection, job_id: UUID) -> JobRow:
@@ -114,56 +108,24 @@ def list_jobs(connection: Connection, *, before: UUID | None, max_rows: int) -> 
     return jobs.list_jobs(connection, before=before, max_rows=max_rows)
 
 
-def pause_job(connection: Connection, job_id: UUID) -> JobRow:
-    """No ticks from now on; its pending runs are cancelled, running ones go on.  Raises NotFound, StatusConflict."""
-    return _change_status(connection, job_id, JobEvent.PAUSE)
+def find_job(connection: Connection, text: str) -> JobRow:
+    """The job of that name, of that id, or the only one whose id begins so, with four characters at least.
+
+    Raises NotFound, and InvalidInput where more than one fits.
+    """
+    first, last = _id_range(text)
+    found = jobs.find_jobs(connection, name=text, first=first, last=last)
+    if not found:
+        raise NotFound("there is no job of that name or id")
+    if len(found) > 1:
+        shown = ", ".join(f"{job.id} ({job.name})" for job in found[:5])
+        raise InvalidInput(f"more than one job is called so; give an id: {shown}{', …' if len(found) > 5 else ''}")
+    return get_job(connection, found[0].id)
 
 
-def resume_job(connection: Connection, job_id: UUID) -> JobRow:
-    """Ticks from now on; nothing is owed for the pause.  Raises NotFound, StatusConflict."""
-    return _change_status(connection, job_id, JobEvent.RESUME)
-
-
-def cancel_job(connection: Connection, job_id: UUID) -> JobRow:
-    """No ticks for good; pending runs are cancelled, running ones are stopped.  Raises NotFound."""
-    return _change_status(connection, job_id, JobEvent.CANCEL)
-
-
-def _change_status(connection: Connection, job_id: UUID, event: JobEvent) -> JobRow:
-    is_stopping = False
-    with transaction(connection):
-        job = jobs.lock_job(connection, job_id=job_id)
-        if job is None:
-            raise NotFound(f"there is no job {job_id}")
-        status = next_job_status(JobStatus(job.status), event)
-        if status is None:
-            raise StatusConflict(f"the job is {job.status}, which is for good; submit it anew")
-        if status != job.status:
-            next_run_at = _resumed_tick(job) if status is JobStatus.ACTIVE else None
-            jobs.set_status(connection, job_id=job_id, status=status, next_run_at=next_run_at)
-            if status is not JobStatus.ACTIVE:
-                runs.cancel_pending_runs(connection, job_id=job_id)
-            if status is JobStatus.CANCELLED:
-                is_stopping = bool(runs.request_cancel(connection, job_id=job_id))
-    if is_stopping:
-        runs.announce_cancel(connection)
-    return get_job(connection, job_id)
-
-
-def _resumed_tick(job: LockedJob) -> datetime | None:
-    """The first tick after now; a `run_at` that passed during the pause is not made up for."""
-    if job.cron_expr is not None:
-        return Schedule.parse(job.cron_expr, job.timezone).next_after(job.now)
-    return job.run_at if job.run_at and job.run_at > job.now else None
-
-
-def trigger_job(connection: Connection, job_id: UUID) -> RunRow:
-    """A run that is due now, also of a paused job.  Raises NotFound, StatusConflict for a cancelled one."""
-    run_id = runs.enqueue_run(connection, job_id=job_id, trigger="manual")
-    if run_id is None:
-        get_job(connection, job_id)
-        raise StatusConflict("the job is cancelled, which is for good; submit it anew")
-    runs.announce_due(connection)
-    run = runs.get_run(connection, run_id=run_id)
-    assert run
-    return run
+def _id_range(text: str) -> tuple[UUID | None, UUID | None]:
+    """The smallest and the largest id that begin so; nothing where none can."""
+    digits = text.lower().replace("-", "")
+    if not re.fullmatch(r"[0-9a-f]{4,32}", digits, re.ASCII):
+        return None, None
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

@@ -1,5 +1,7 @@
 """What the body of a request may say; every bad field is named, none of the refused values is repeated."""
 
+from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -9,7 +11,9 @@ from forgeflow.domain.document import find_problems, pointer, text_problem
 from forgeflow.domain.instant import read_instant
 from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
 from forgeflow.domain.schedule import Schedule, check_zone
+from forgeflow.domain.timetable import Once, Timetable, make_timetable
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
+from forgeflow.store.jobs import JobDefinition
 
 # pydantic's words for what users meet most, in ours.
 _MESSAGES = {
@@ -67,19 +71,47 @@ class JobRequest(_Body):
     cron_expr: str | None = None
     run_at: Time | None = None
     timezone: str = "UTC"
+    start_at: Time | None = None
+    end_at: Time | None = None
+    jitter_seconds: float = Field(default=0.0, ge=0, le=86400)
     priority: int = Field(default=5, ge=1, le=9)
     max_attempts: int = Field(default=3, ge=1, le=1000)
     timeout_seconds: float = Field(default=300.0, gt=0, le=366 * 86400)
     catch_up: Literal["skip", "once", "all"] = "skip"
     catch_up_limit: int = Field(default=10, ge=1, le=1000)
+    overlap: Literal["allow", "skip", "queue", "replace"] = "allow"
     on_lease_loss: Literal["kill", "continue"] = "kill"
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=200)
     tags: list[Annotated[Label, Field(min_length=1, max_length=50)]] = Field(default=[], max_length=20)
     description: str = Field(default="", max_length=2000)
     paused: bool = False
 
-    def schedule(self) -> Schedule | None:
-        return None if self.cron_expr is None else Schedule.parse(self.cron_expr, self.timezone)
+    def timetable(self) -> Timetable | Once | None:
+        """What it is due by; None for now."""
+        return make_timetable(self.cron_expr, self.run_at, self.timezone, start_at=self.start_at, end_at=self.end_at)
+
+    def definition(self) -> JobDefinition:
+        names = [field.name for field in fields(JobDefinition)]
+        return JobDefinition(**{**{name: getattr(self, name) for name in names}, "payload": self.payload.model_dump()})
+
+
+class PauseRequest(_Body):
+    """How long a job is to be paused, and why; only `read_pause_request` makes one."""
+
+    until: Time | None = None
+    reason: Label | None = Field(default=None, min_length=1, max_length=500)
+
+
+class TriggerRequest(_Body):
+    """What a run that is made by hand has of its own; only `read_trigger_request` makes one."""
+
+    payload: dict[str, Any] | None = None
+
+
+class SkipRequest(_Body):
+    """Which tick is meant; only `read_skip_request` makes one."""
+
+    tick_at: Time | None = None
 
 
 class PreviewRequest(_Body):
@@ -132,7 +164,20 @@ def _two_schedules(body: dict[str, Any]) -> list[FieldProblem]:
     return [FieldProblem(where, detail, "two-schedules") for where in ("#/cron_expr", "#/run_at")]
 
 
-def _read(kind: type[_Request], body: dict[str, Any], what: str, found: list[FieldProblem]) -> _Request:
+def _window_problems(body: dict[str, Any]) -> list[FieldProblem]:
+    """What is wrong with start and end, beside what each has alone."""
+    given = [name for name in ("start_at", "end_at") if body.get(name) is not None]
+    if given and body.get("cron_expr") is None:
+        detail = "is for jobs with cron_expr; a time to run once is run_at"
+        return [FieldProblem(f"#/{name}", detail, "window-without-schedule") for name in given]
+    try:
+        start, end = (read_instant(body.get(name)) for name in ("start_at", "end_at"))
+    except ValueError:
+        return []
+    return [FieldProblem("#/end_at", "is before start_at", "window-backward")] if end < start else []
+
+
+def _read(kind: type[_Request], body: dict[str, Any], what: str, found: Sequence[FieldProblem] = ()) -> _Request:
     """The request in a JSON object; `found` are the problems that its fields have together."""
     problems = find_problems(body)
     request = None
@@ -150,7 +195,53 @@ def _read(kind: type[_Request], body: dict[str, Any], what: str, found: list[Fie
 
 def read_job_request(body: dict[str, Any]) -> JobRequest:
     """The submission in a JSON object, as `read_object` gives it.  Raises InvalidInput, which names every bad field."""
-    return _read(JobRequest, body, "job", _two_schedules(body) + _schedule_problems(body))
+    return _read(JobRequest, body, "job", _job_problems(body))
+
+
+def _job_problems(body: dict[str, Any]) -> list[FieldProblem]:
+    return _two_schedules(body) + _schedule_problems(body) + _window_problems(body)
+
+
+# What only a submission can say: the key names it, and a job has commands for being paused.
+_NOT_EDITABLE = {"idempotency_key", "paused"}
+
+
+def read_job_edit(current: JobDefinition, body: dict[str, Any]) -> JobRequest:
+    """What a job shall be: as it is, but for the fields of a JSON object.  Raises InvalidInput, as for a submission."""
+    detail = "is not a field that can be changed"
+    refused = [FieldProblem(pointer([key]), detail, "not-editable") for key in body if key in _NOT_EDITABLE]
+    changes = {key: value for key, value in body.items() if key not in _NOT_EDITABLE}
+    values = {field.name: _as_given(getattr(current, field.name)) for field in fields(current)}
+    edited = {**values, **changes}
+    return _read(JobRequest, edited, "job", refused + _job_problems(edited))
+
+
+def _as_given(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def read_pause_request(body: dict[str, Any]) -> PauseRequest:
+    """Raises InvalidInput, which names every bad field."""
+    return _read(PauseRequest, body, "pause")
+
+
+def read_trigger_request(body: dict[str, Any]) -> TriggerRequest:
+    """Raises InvalidInput, which names every bad field but those of the payload: they depend on the job."""
+    return _read(TriggerRequest, body, "trigger")
+
+
+def read_skip_request(body: dict[str, Any]) -> SkipRequest:
+    """Raises InvalidInput, which names every bad field."""
+    return _read(SkipRequest, body, "request")
+
+
+class _OwnPayload(_Body):
+    payload: ShellPayload
+
+
+def read_payload(payload: dict[str, Any]) -> dict[str, Any]:
+    """A payload of a run's own.  Raises InvalidInput, which names every bad field."""
+    return _read(_OwnPayload, {"payload": payload}, "trigger").payload.model_dump()
 
 
 def read_preview_request(body: dict[str, Any]) -> PreviewRequest:

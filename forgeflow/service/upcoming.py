@@ -1,7 +1,7 @@
 """What a job is going to do, and why it is not."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from forgeflow.domain.preview import Fire, preview
@@ -9,9 +9,11 @@ from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.domain.transitions import JobStatus
 from forgeflow.errors import CronError
 from forgeflow.service.jobs import get_job
-from forgeflow.store import jobs
+from forgeflow.store import jobs, ticks
 from forgeflow.store.connection import Connection
 from forgeflow.store.jobs import JobRow
+
+_MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,10 @@ class Upcoming:
 
 
 def preview_job(connection: Connection, job_id: UUID, *, count: int) -> Upcoming:
-    """The next `count` fires of a job, by the database's clock; manual ones and retries are none.  Raises NotFound."""
+    """The next `count` fires of a job, by the database's clock; manual ones and retries are none.  Raises NotFound.
+
+    They lie in the job's window, after its pause, and are not those that somebody has taken out.
+    """
     job = get_job(connection, job_id)
     if job.cron_expr is None:
         return _preview_once(job)
@@ -34,24 +39,42 @@ def preview_job(connection: Connection, job_id: UUID, *, count: int) -> Upcoming
         schedule = Schedule.parse(job.cron_expr, job.timezone)
     except CronError as error:  # stored under other time zone data, or by another version
         return Upcoming(job, job.cron_expr, (), reason=f"its schedule cannot be read: {error}")
-    seen = preview(schedule, jobs.server_now(connection), count)
-    reason = _stopped(job) or (None if seen.fires else "its schedule has no time left before the year 10000")
+    now = jobs.server_now(connection)
+    starts = [edge - _MOMENT for edge in (job.start_at, job.paused_until) if edge]
+    skipped = ticks.skipped_ticks(connection, job_id=job_id, after=now)
+    seen = preview(schedule, max([now, *starts]), count, end_at=job.end_at, without=skipped)
+    reason = _stopped(job)
+    if not (reason or seen.fires):
+        reason = "its window has ended" if job.end_at else "its schedule has no time left before the year 10000"
     return Upcoming(job, seen.description, () if reason else seen.fires, seen.warnings, reason)
 
 
 def _preview_once(job: JobRow) -> Upcoming:
+    description = describe_job(job)
     if job.run_at is None:
-        return Upcoming(
-            job, "Once, when submitted", (), reason=_stopped(job) or "it has no schedule, but was due when submitted"
-        )
+        why = _stopped(job) or "it has no schedule, but was due when submitted"
+        return Upcoming(job, description, (), reason=why)
+    is_ahead = job.run_at >= job.paused_until if job.paused_until else bool(job.next_run_at)
+    reason = _stopped(job) or (None if is_ahead else "its time has come")
+    fires = () if reason else (Fire(job.run_at, _local(job.run_at, job.timezone)),)
+    return Upcoming(job, description, fires, reason=reason)
+
+
+def describe_job(job: JobRow) -> str:
+    """When the job runs, in words; its expression where that is clearer, or cannot be read."""
+    if job.cron_expr is not None:
+        try:
+            return Schedule.parse(job.cron_expr, job.timezone).describe()
+        except CronError:
+            return job.cron_expr
+    if job.run_at is None:
+        return "Once, when submitted"
     local = _local(job.run_at, job.timezone)
-    description = f"Once, on {local:%Y-%m-%d} at {local:%H:%M:%S}".removesuffix(":00")
-    reason = _stopped(job) or (None if job.next_run_at else "its time has come")
-    return Upcoming(job, description, () if reason else (Fire(job.run_at, local),), reason=reason)
+    return f"Once, on {local:%Y-%m-%d} at {local:%H:%M:%S}".removesuffix(":00")
 
 
 def _stopped(job: JobRow) -> str | None:
-    if job.status == JobStatus.PAUSED:
+    if job.status == JobStatus.PAUSED and job.paused_until is None:
         return "the job is paused: until it is resumed it runs by trigger only"
     if job.status == JobStatus.CANCELLED:
         return "the job is cancelled, which is for good"

@@ -1,7 +1,7 @@
 """Statements about jobs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,6 +10,30 @@ from psycopg.types.json import Jsonb
 
 from forgeflow.store.connection import Connection
 from forgeflow.store.statements import execute, fetch_all, fetch_one
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """What a job is, as its user says it; an edit replaces it whole."""
+
+    name: str
+    description: str
+    tags: Sequence[str]
+    executor: str
+    payload: Mapping[str, Any]
+    cron_expr: str | None
+    run_at: datetime | None
+    timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+    jitter_seconds: float
+    priority: int
+    max_attempts: int
+    timeout_seconds: float
+    catch_up: str
+    catch_up_limit: int
+    overlap: str
+    on_lease_loss: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +49,20 @@ class JobRow:
     cron_expr: str | None
     run_at: datetime | None
     timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+    jitter_seconds: float
     priority: int
     max_attempts: int
     timeout_seconds: float
     catch_up: str
     catch_up_limit: int
+    overlap: str
     on_lease_loss: str
     idempotency_key: str | None
     status: str
+    paused_until: datetime | None
+    pause_reason: str | None
     next_run_at: datetime | None
     version: int
     source: str
@@ -45,13 +75,39 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class LockedJob:
-    """What a change of status is decided on; `now` is the database's clock."""
+    """What a change of a job is decided on; `now` is the database's clock."""
 
     status: str
+    next_run_at: datetime | None
     cron_expr: str | None
     run_at: datetime | None
     timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+    catch_up_limit: int
+    overlap: str
+    executor: str
+    paused_until: datetime | None
+    pause_reason: str | None
+    version: int
     now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When a job was due, at some time."""
+
+    cron_expr: str | None
+    run_at: datetime | None
+    timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobName:
+    id: UUID
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +141,16 @@ class _Now:
     now: datetime
 
 
+def _definition(definition: JobDefinition) -> dict[str, Any]:
+    names = [field.name for field in fields(definition)]
+    values = {name: getattr(definition, name) for name in names}
+    return {**values, "tags": list(definition.tags), "payload": Jsonb(definition.payload)}
+
+
 def create_job(
     connection: Connection,
     *,
-    name: str,
-    description: str,
-    tags: Sequence[str],
-    executor: str,
-    payload: Mapping[str, Any],
-    cron_expr: str | None,
-    run_at: datetime | None,
-    timezone: str,
-    priority: int,
-    max_attempts: int,
-    timeout_seconds: float,
-    catch_up: str,
-    catch_up_limit: int,
-    on_lease_loss: str,
+    definition: JobDefinition,
     idempotency_key: str | None,
     request_digest: bytes | None,
     status: str,
@@ -110,20 +159,7 @@ def create_job(
 ) -> UUID | None:
     """The new job's id; None when the idempotency key is taken, after waiting for whoever was taking it."""
     parameters = {
-        "name": name,
-        "description": description,
-        "tags": list(tags),
-        "executor": executor,
-        "payload": Jsonb(payload),
-        "cron_expr": cron_expr,
-        "run_at": run_at,
-        "timezone": timezone,
-        "priority": priority,
-        "max_attempts": max_attempts,
-        "timeout_seconds": timeout_seconds,
-        "catch_up": catch_up,
-        "catch_up_limit": catch_up_limit,
-        "on_lease_loss": on_lease_loss,
+        **_definition(definition),
         "idempotency_key": idempotency_key,
         "request_digest": request_digest,
         "status": status,
@@ -132,6 +168,12 @@ def create_job(
     }
     row = fetch_one(connection, "jobs/create_job", _RowId, parameters)
     return row.id if row else None
+
+
+def edit_job(connection: Connection, *, job_id: UUID, definition: JobDefinition, next_run_at: datetime | None) -> None:
+    """Replace what the job is; what it was until now is remembered."""
+    parameters = {**_definition(definition), "job_id": job_id, "next_run_at": next_run_at}
+    execute(connection, "jobs/edit_job", parameters)
 
 
 def get_job(connection: Connection, *, job_id: UUID) -> JobRow | None:
@@ -153,9 +195,37 @@ def lock_job(connection: Connection, *, job_id: UUID) -> LockedJob | None:
     return fetch_one(connection, "jobs/lock_job", LockedJob, {"job_id": job_id})
 
 
-def set_status(connection: Connection, *, job_id: UUID, status: str, next_run_at: datetime | None) -> None:
-    parameters = {"job_id": job_id, "status": status, "next_run_at": next_run_at}
+def set_status(
+    connection: Connection,
+    *,
+    job_id: UUID,
+    status: str,
+    next_run_at: datetime | None,
+    paused_until: datetime | None = None,
+    pause_reason: str | None = None,
+) -> None:
+    parameters = {
+        "job_id": job_id,
+        "status": status,
+        "next_run_at": next_run_at,
+        "paused_until": paused_until,
+        "pause_reason": pause_reason,
+    }
     execute(connection, "jobs/set_status", parameters)
+
+
+def set_clock(connection: Connection, *, job_id: UUID, next_run_at: datetime | None) -> None:
+    execute(connection, "jobs/set_clock", {"job_id": job_id, "next_run_at": next_run_at})
+
+
+def timing_at(connection: Connection, *, job_id: UUID, instant: datetime) -> Timing | None:
+    """What the job went by at that instant, before later edits; of a time before it existed, what it was first."""
+    return fetch_one(connection, "jobs/timing_at", Timing, {"job_id": job_id, "instant": instant})
+
+
+def find_jobs(connection: Connection, *, name: str, first: UUID | None, last: UUID | None) -> list[JobName]:
+    """Jobs of that name, or with an id from `first` to `last`; ten at most."""
+    return fetch_all(connection, "jobs/find_jobs", JobName, {"name": name, "first": first, "last": last})
 
 
 def count_jobs(connection: Connection) -> list[JobCount]:

@@ -1,6 +1,6 @@
 """Statements about runs: claim, finish, recover, look."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,6 +45,15 @@ class FailedRun:
     id: UUID
     status: str
     retry_in_seconds: float | None
+    frees_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run that has succeeded; `frees_held`: another one of its job may have become due by that."""
+
+    id: UUID
+    frees_held: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class RunRow:
     error_type: str | None
     retry_of: UUID | None
     cancel_requested_at: datetime | None
+    is_held: bool
+    payload: dict[str, Any] | None
     output_head: str
     output_tail: str
     output_bytes: int
@@ -117,17 +128,37 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class LockedRun:
+    """An unfinished run of a job that is being decided on; not `is_locked`: somebody is at work on it just now."""
+
+    id: UUID
+    job_id: UUID
+    is_running: bool
+    is_held: bool
+    is_locked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowId:
     id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """One turn's outcome: the claimed runs, what became of the failed ones, and the reports that nobody wanted."""
+    """One turn's outcome: the claimed runs, what became of the failed ones, and the reports that nobody wanted.
+
+    `frees_held`: runs that waited for others of their jobs may have become due, and nobody was told.
+    """
 
     claimed: list[ClaimedRun]
     failed: list[FailedRun]
     lost: list[UUID]
+    frees_held: bool = False
 
 
 def _finish_reports(reports: Sequence[Ending]) -> Jsonb:
@@ -177,10 +208,10 @@ def claim_runs(
     return fetch_all(connection, "runs/claim_runs", ClaimedRun, parameters, prepare=True)
 
 
-def finish_runs(connection: Connection, *, boot_id: UUID, child: int, reports: Sequence[Ending]) -> list[RowId]:
+def finish_runs(connection: Connection, *, boot_id: UUID, child: int, reports: Sequence[Ending]) -> list[FinishedRun]:
     """End succeeded runs.  Returns those that were still this worker's; may be repeated when its answer was lost."""
     parameters = {"boot_id": boot_id, "child": child, "reports": _finish_reports(reports)}
-    return fetch_all(connection, "runs/finish_runs", RowId, parameters, prepare=True)
+    return fetch_all(connection, "runs/finish_runs", FinishedRun, parameters, prepare=True)
 
 
 def fail_runs(
@@ -235,14 +266,45 @@ def recover_runs(
     return fetch_all(connection, "runs/recover_runs", FailedRun, parameters)
 
 
-def enqueue_run(connection: Connection, *, job_id: UUID, trigger: str) -> UUID | None:
-    """A run that is due now; None when the job is missing or cancelled.  Waits for a change of the job."""
-    row = fetch_one(connection, "runs/enqueue_run", RowId, {"job_id": job_id, "trigger": trigger})
+def enqueue_run(
+    connection: Connection,
+    *,
+    job_id: UUID,
+    trigger: str,
+    payload: Mapping[str, Any] | None = None,
+    is_held: bool = False,
+) -> UUID | None:
+    """A run that is due now, or held; None when the job is missing or cancelled.  Waits for a change of the job."""
+    parameters = {
+        "job_id": job_id,
+        "trigger": trigger,
+        "payload": None if payload is None else Jsonb(payload),
+        "is_held": is_held,
+    }
+    row = fetch_one(connection, "runs/enqueue_run", RowId, parameters)
     return row.id if row else None
 
 
-def cancel_pending_runs(connection: Connection, *, job_id: UUID) -> list[RowId]:
-    return fetch_all(connection, "runs/cancel_pending_runs", RowId, {"job_id": job_id})
+def lock_unfinished(connection: Connection, *, job_ids: Sequence[UUID]) -> list[LockedRun]:
+    """What is unfinished of these jobs, held until the end of the transaction where `is_locked`; waits for nobody."""
+    return fetch_all(connection, "runs/lock_unfinished", LockedRun, {"job_ids": list(job_ids)})
+
+
+def settle_runs(connection: Connection, *, job_id: UUID) -> int:
+    """Wait until nobody is at work on a row of the job's runs; hold nothing then, or it may be a deadlock."""
+    row = fetch_one(connection, "runs/settle_runs", _Count, {"job_id": job_id})
+    return row.count if row else 0
+
+
+def mark_followed(connection: Connection, *, job_id: UUID) -> None:
+    """Whatever of the job leaves the queue from now on looks for a held run to release."""
+    execute(connection, "runs/mark_followed", {"job_id": job_id})
+
+
+def cancel_pending_runs(connection: Connection, *, job_id: UUID, reason: str, but: UUID | None = None) -> list[RowId]:
+    """End what waits, for a worker, a retry or another run; of all runs of the job `but` is left alone."""
+    parameters = {"job_id": job_id, "reason": reason, "but": but}
+    return fetch_all(connection, "runs/cancel_pending_runs", RowId, parameters)
 
 
 def request_cancel(connection: Connection, *, job_id: UUID) -> list[RowId]:
@@ -345,7 +407,7 @@ def _try_turn(
         finishing = succeeded and send(
             connection,
             "runs/finish_runs",
-            RowId,
+            FinishedRun,
             {**fence, "reports": _finish_reports(succeeded)},
             prepare=True,
         )
@@ -372,7 +434,8 @@ def _try_turn(
     claimed = claiming.fetchall() if claiming else []
     known = {row.id for row in ended} | {row.id for row in retried}
     lost = [e.run_id for e in (*succeeded, *failed) if e.run_id not in known]
-    return TurnResult(claimed, retried, lost)
+    frees_held = any(row.frees_held for row in ended) or any(row.frees_held for row in retried)
+    return TurnResult(claimed, retried, lost, frees_held)
 
 
 def recover_worker(

@@ -1,5 +1,6 @@
 """Statements about ticks and leadership; all but `find_leader` go over the session that holds the leader's lock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -14,14 +15,56 @@ class DueJob:
     """A job whose next tick has come; `now` is the database's clock."""
 
     id: UUID
+    status: str
     cron_expr: str | None
+    run_at: datetime | None
     timezone: str
     start_at: datetime | None
     end_at: datetime | None
     catch_up: str
     catch_up_limit: int
+    overlap: str
+    jitter_seconds: float
+    pause_reason: str | None
     next_run_at: datetime
     now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewTick:
+    """A tick that shall have a run, due at `run_after`."""
+
+    job_id: UUID
+    tick_at: datetime
+    run_after: datetime
+    trigger: str
+
+
+@dataclass(frozen=True, slots=True)
+class FiredTick:
+    job_id: UUID
+    tick_at: datetime
+    run_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A stretch of ticks that were not run, from its first to its last; None: it goes on."""
+
+    from_at: datetime
+    to_at: datetime | None
+    reason: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TickRow:
+    """What became of a tick that has an outcome of its own."""
+
+    outcome: str
+    run_id: UUID | None
+    blocked_by: UUID | None
+    fired_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +87,23 @@ class _Term:
 
 
 @dataclass(frozen=True, slots=True)
-class _RunId:
+class _JobId:
     id: UUID
 
 
 @dataclass(frozen=True, slots=True)
-class _Advanced:
-    advanced: bool
+class _TickAt:
+    tick_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Skipped:
+    skipped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    ended: bool
 
 
 def find_leader(connection: Connection) -> Leader:
@@ -86,19 +139,82 @@ def due_jobs(connection: Connection, *, max_rows: int, now: datetime | None = No
     return fetch_all(connection, "ticks/due_jobs", DueJob, {"max_rows": max_rows, "now": now})
 
 
-def fire_tick(connection: Connection, *, job_id: UUID, tick_at: datetime, trigger: str, term: int) -> UUID | None:
-    """The run of this tick; None when it has fired before."""
-    parameters = {"job_id": job_id, "tick_at": tick_at, "trigger": trigger, "term": term}
-    row = fetch_one(connection, "ticks/fire_tick", _RunId, parameters)
-    return row.id if row else None
+def fire_ticks(connection: Connection, *, ticks: Sequence[NewTick], are_held: bool, term: int) -> list[FiredTick]:
+    """The runs of these ticks; those that have had their outcome before get none."""
+    parameters = {
+        "job_ids": [tick.job_id for tick in ticks],
+        "tick_ats": [tick.tick_at for tick in ticks],
+        "run_afters": [tick.run_after for tick in ticks],
+        "triggers": [tick.trigger for tick in ticks],
+        "are_held": are_held,
+        "term": term,
+    }
+    return fetch_all(connection, "ticks/fire_ticks", FiredTick, parameters)
 
 
-def record_gap(connection: Connection, *, job_id: UUID, from_at: datetime, to_at: datetime, reason: str) -> None:
-    parameters = {"job_id": job_id, "from_at": from_at, "to_at": to_at, "reason": reason}
-    execute(connection, "ticks/record_gap", parameters)
+def skip_tick(
+    connection: Connection,
+    *,
+    job_id: UUID,
+    tick_at: datetime,
+    outcome: str,
+    blocked_by: UUID | None = None,
+    term: int | None = None,
+) -> bool:
+    """Whether this tick had no outcome before; it has no run."""
+    parameters = {
+        "job_id": job_id,
+        "tick_at": tick_at,
+        "outcome": outcome,
+        "blocked_by": blocked_by,
+        "term": term,
+    }
+    return fetch_one(connection, "ticks/skip_tick", _Skipped, parameters) is not None
 
 
-def advance_job(connection: Connection, *, job_id: UUID, old: datetime, new: datetime | None) -> bool:
-    """Whether the clock was moved; False means that somebody else did, and the transaction must be undone."""
-    row = fetch_one(connection, "ticks/advance_job", _Advanced, {"job_id": job_id, "old": old, "new": new})
-    return row is not None
+def record_gaps(connection: Connection, *, gaps: Sequence[tuple[UUID, Gap]]) -> None:
+    """Stretches of jobs that have an end."""
+    parameters = {
+        "job_ids": [job_id for job_id, _ in gaps],
+        "from_ats": [gap.from_at for _, gap in gaps],
+        "to_ats": [gap.to_at for _, gap in gaps],
+        "reasons": [gap.reason for _, gap in gaps],
+    }
+    execute(connection, "ticks/record_gaps", parameters)
+
+
+def open_gap(connection: Connection, *, job_id: UUID, from_at: datetime, reason: str) -> None:
+    execute(connection, "ticks/open_gap", {"job_id": job_id, "from_at": from_at, "reason": reason})
+
+
+def close_gap(connection: Connection, *, job_id: UUID, to_at: datetime, note: str | None = None) -> None:
+    execute(connection, "ticks/close_gap", {"job_id": job_id, "to_at": to_at, "note": note})
+
+
+def advance_jobs(connection: Connection, *, moves: Sequence[tuple[UUID, datetime, datetime | None]]) -> set[UUID]:
+    """The jobs whose clock was moved, from the old to the new; undo the transaction when one is missing."""
+    parameters = {
+        "job_ids": [job_id for job_id, _, _ in moves],
+        "olds": [old for _, old, _ in moves],
+        "news": [new for _, _, new in moves],
+    }
+    return {row.id for row in fetch_all(connection, "ticks/advance_jobs", _JobId, parameters)}
+
+
+def end_pause(connection: Connection, *, job_id: UUID, old: datetime, new: datetime | None) -> bool:
+    """Whether the job was still paused until `old`; it is active now, its clock stands at `new`."""
+    return fetch_one(connection, "ticks/end_pause", _Ended, {"job_id": job_id, "old": old, "new": new}) is not None
+
+
+def find_tick(connection: Connection, *, job_id: UUID, tick_at: datetime) -> TickRow | None:
+    return fetch_one(connection, "ticks/find_tick", TickRow, {"job_id": job_id, "tick_at": tick_at})
+
+
+def find_gap(connection: Connection, *, job_id: UUID, instant: datetime) -> Gap | None:
+    return fetch_one(connection, "ticks/find_gap", Gap, {"job_id": job_id, "instant": instant})
+
+
+def skipped_ticks(connection: Connection, *, job_id: UUID, after: datetime) -> set[datetime]:
+    """Ticks to come that somebody has taken out."""
+    rows = fetch_all(connection, "ticks/skipped_ticks", _TickAt, {"job_id": job_id, "after": after})
+    return {row.tick_at for row in rows}

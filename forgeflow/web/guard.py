@@ -91,13 +91,18 @@ def json_body() -> dict[str, Any]:
     return read_object(_read_body())
 
 
-def empty_body() -> None:
-    """Nothing, or `{}`, is what these requests carry: a field that would be ignored is refused as by `json_body`."""
+def optional_body() -> dict[str, Any]:
+    """The request's JSON object as `json_body` gives it; nothing is an empty one."""
     body = _read_body()
     if not body:
-        return
+        return {}
     _check_media_type()
-    members = read_object(body)
+    return read_object(body)
+
+
+def empty_body() -> None:
+    """Nothing, or `{}`, is what these requests carry: a field that would be ignored is refused as by `json_body`."""
+    members = optional_body()
     if members:
         problems = [FieldProblem(pointer([key]), "is not a field here", "extra-forbidden") for key in members]
         raise InvalidInput("this request has no fields", problems)

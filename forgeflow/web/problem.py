@@ -17,6 +17,7 @@ from forgeflow.errors import (
     SchemaMismatch,
     StatusConflict,
     StoreUnavailable,
+    VersionMismatch,
 )
 
 log = structlog.get_logger()
@@ -45,6 +46,7 @@ _TABLE: list[tuple[type[ForgeError], int, str]] = [
     (UnsupportedMediaType, 415, "unsupported-media-type"),
     (NotFound, 404, "not-found"),
     (StatusConflict, 409, "job-cancelled"),
+    (VersionMismatch, 412, "version-mismatch"),
     (Conflict, 409, "conflict"),
     (SchemaMismatch, 503, "database-unavailable"),
     (StoreUnavailable, 503, "database-unavailable"),

@@ -22,7 +22,7 @@ from forgeflow.process.page import SharedPage
 from forgeflow.process.tree import become_subreaper
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.nodes import register_worker
-from forgeflow.store.runs import ClaimedRun, Owner, TurnResult, take_turn
+from forgeflow.store.runs import ClaimedRun, Owner, TurnResult, announce_due, take_turn
 from forgeflow.store.session import open_session
 from forgeflow.worker.attempt import execute_run
 from forgeflow.worker.orders import WorkerOrders
@@ -210,6 +210,8 @@ def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
             worker.link.send("RETRY_IN", seconds=failed.retry_in_seconds)
     worker.endings.clear()
     worker.names.clear()
+    if result.frees_held:
+        announce_due(worker.connection)  # our own claim may have been for another run, or none
     return result
 
 

@@ -3,11 +3,12 @@
 -- out: the job; no row when there is none
 -- index: jobs_pkey, queue_job_idx, finished_runs_job_idx
 SELECT j.id, j.name, j.description, j.tags, j.executor, j.payload, j.cron_expr, j.run_at, j.timezone, j.priority,
-       j.max_attempts, j.timeout_seconds, j.catch_up, j.catch_up_limit, j.on_lease_loss, j.idempotency_key,
+       j.max_attempts, j.timeout_seconds, j.catch_up, j.catch_up_limit, j.overlap, j.start_at, j.end_at,
+       j.jitter_seconds, j.on_lease_loss, j.idempotency_key, j.paused_until, j.pause_reason,
        CASE WHEN j.status = 'active' AND j.next_run_at IS NULL
              AND NOT EXISTS (SELECT FROM queue AS q WHERE q.job_id = j.id)
             THEN 'completed' ELSE j.status END AS status,
-       j.next_run_at, j.version, j.source, j.created_at, j.updated_at,
+       CASE j.status WHEN 'active' THEN j.next_run_at END AS next_run_at, j.version, j.source, j.created_at, j.updated_at,
        l.id AS last_run_id, l.status AS last_run_status, l.finished_at AS last_run_finished_at
   FROM jobs AS j
   LEFT JOIN LATERAL (SELECT r.id, r.status, r.finished_at FROM runs AS r

@@ -1,8 +1,9 @@
--- Hold a job still while its status is changed.
+-- Hold a job still while it is changed.
 -- in: job_id uuid
--- out: status, schedule, and the database's clock; no row when there is none
+-- out: status, clock, schedule, and the database's clock; no row when there is none
 -- locks: the job, NO KEY UPDATE: ticks, retries, triggers and other changes of it wait
-SELECT status, cron_expr, run_at, timezone, clock_timestamp() AS now
+SELECT status, next_run_at, cron_expr, run_at, timezone, start_at, end_at, catch_up_limit, overlap, executor,
+       paused_until, pause_reason, version, clock_timestamp() AS now
   FROM jobs
  WHERE id = %(job_id)s::uuid
    FOR NO KEY UPDATE

@@ -25,7 +25,8 @@ claimed AS (
            started_at = clock_timestamp(), job_version = j.version
       FROM jobs AS j
      WHERE q.id = ANY (ARRAY(SELECT id FROM due)) AND j.id = q.job_id
-    RETURNING q.id, q.job_id, j.name AS job_name, j.executor, j.payload, j.timeout_seconds, j.timezone,
+    RETURNING q.id, q.job_id, j.name AS job_name, j.executor, coalesce(q.payload, j.payload) AS payload,
+              j.timeout_seconds, j.timezone,
               j.on_lease_loss,
               q.attempt, q.failures, q.max_attempts, q.scheduled_for, q.is_catch_up, q.priority, q.run_after)
 SELECT id, job_id, job_name, executor, payload, timeout_seconds, timezone, on_lease_loss,

@@ -1,11 +1,14 @@
--- Make one run of a job, due now.
--- in: job_id uuid, trigger text (once, manual)
+-- Make one run of a job, due now or held until the others of its job have ended.
+-- in: job_id uuid, trigger text (once, manual), payload jsonb or NULL (the job's), is_held bool
 -- out: the run's id; no row when there is no such job or it is cancelled
 -- locks: the job FOR SHARE: a cancel waits, or is seen
 WITH job AS MATERIALIZED (
     SELECT id, version, priority, max_attempts FROM jobs
      WHERE id = %(job_id)s::uuid AND status <> 'cancelled'
        FOR SHARE)
-INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts)
-SELECT id, version, priority, clock_timestamp(), clock_timestamp(), %(trigger)s::text, max_attempts FROM job
+INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts, payload, has_follower)
+SELECT id, version, priority, clock_timestamp(),
+       CASE WHEN %(is_held)s::bool THEN held_until() ELSE clock_timestamp() END, %(trigger)s::text, max_attempts,
+       %(payload)s::jsonb, %(is_held)s::bool
+  FROM job
 RETURNING id

@@ -1,7 +1,8 @@
 -- End attempts of one worker that did not succeed: retry, dead or cancelled.
 -- in: boot_id uuid, child int, reports jsonb (as finish_runs, and charged bool, error text, error_type text),
 -- in: retry_base float8, retry_cap float8 (seconds)
--- out: id, status it got (pending: to be retried), retry_in_seconds or NULL; a missing run is somebody else's
+-- out: id, status it got (pending: to be retried), retry_in_seconds or NULL, frees_held (as finish_runs); a missing run
+-- out: is somebody else's
 -- locks: the jobs FOR SHARE first (so that pause and cancel, which update the job, see the retry or prevent it), then
 -- locks: the rows, both in the order of their ids       index: queue_pkey, jobs_pkey
 -- why: an attempt that is not charged (interrupted by us) leaves failures alone and is due at once
@@ -15,7 +16,7 @@ job AS MATERIALIZED (
      ORDER BY id
        FOR SHARE),
 owned AS MATERIALIZED (
-    SELECT q.id, q.attempt, q.boot_id, q.child, q.started_at, w.worker_id, r.charged, r.exit_code, r.error,
+    SELECT q.id, q.attempt, q.boot_id, q.child, q.started_at, q.has_follower, w.worker_id, r.charged, r.exit_code, r.error,
            r.error_type, r.output_head, r.output_tail, r.output_bytes, q.failures + r.charged::int AS failures,
            CASE WHEN q.cancel_requested_at IS NOT NULL THEN 'cancelled'
                 WHEN q.failures + r.charged::int >= q.max_attempts THEN 'dead'
@@ -51,13 +52,14 @@ removed AS (
 kept AS (
     INSERT INTO finished_runs
            (id, job_id, job_version, priority, scheduled_for, tick_at, trigger, is_catch_up, retry_of, max_attempts,
-            attempt, failures, interruptions, boot_id, child, worker_id, started_at, cancel_requested_at,
+            attempt, failures, interruptions, boot_id, child, worker_id, started_at, cancel_requested_at, payload,
             status, exit_code, error, error_type, output_head, output_tail, output_bytes)
     SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
            d.retry_of, d.max_attempts, d.attempt, o.failures, d.interruptions, d.boot_id, d.child, o.worker_id,
-           d.started_at, d.cancel_requested_at, o.status, o.exit_code, o.error, o.error_type, o.output_head,
+           d.started_at, d.cancel_requested_at, d.payload, o.status, o.exit_code, o.error, o.error_type, o.output_head,
            o.output_tail, o.output_bytes
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
-SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds
+SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds,
+       o.has_follower AND o.status <> 'pending' AS frees_held
   FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id
  ORDER BY o.id

@@ -9,7 +9,7 @@ SELECT (SELECT count(*) FROM (
              LIMIT %(max_due)s::int) AS t LIMIT %(max_due)s::int) AS d) AS due,
        (SELECT extract(epoch FROM min(t.run_after) - now())::float8
           FROM generate_series(1, 9) AS p CROSS JOIN LATERAL (
-            SELECT run_after FROM queue WHERE priority = p::smallint AND run_after > now()
+            SELECT run_after FROM queue WHERE priority = p::smallint AND run_after > now() AND run_after < held_until()
              ORDER BY run_after, id LIMIT 1) AS t) AS next_due_seconds,
        (SELECT coalesce(jsonb_agg(jsonb_build_object('child', child, 'run', id, 'attempt', attempt)), '[]')
           FROM queue WHERE cancel_requested_at IS NOT NULL AND boot_id = %(boot_id)s::uuid) AS cancels

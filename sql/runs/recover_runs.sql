@@ -2,7 +2,7 @@
 -- in: boot_id uuid, child int, worker_id text or NULL, all_begun bool (nobody knows),
 -- in: begun_run uuid or NULL, begun_attempt int or NULL (the attempt that was going on),
 -- in: error text, error_type text, charged bool (false: we killed the worker), retry_base float8, retry_cap float8
--- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL
+-- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL, frees_held (as finish_runs)
 -- locks: as fail_runs
 -- index: none: the queue is scanned by owner only here, when a worker died
 -- why: a run that was claimed but not begun is handed back untouched, without an attempts row
@@ -47,13 +47,14 @@ removed AS (
 kept AS (
     INSERT INTO finished_runs
            (id, job_id, job_version, priority, scheduled_for, tick_at, trigger, is_catch_up, retry_of, max_attempts,
-            attempt, failures, interruptions, boot_id, child, worker_id, started_at, cancel_requested_at,
+            attempt, failures, interruptions, boot_id, child, worker_id, started_at, cancel_requested_at, payload,
             status, error, error_type)
     SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
            d.retry_of, d.max_attempts, d.attempt, o.failures_now, d.interruptions, d.boot_id, d.child,
            %(worker_id)s::text, d.started_at,
-           d.cancel_requested_at, o.status, %(error)s::text, %(error_type)s::text
+           d.cancel_requested_at, d.payload, o.status, %(error)s::text, %(error_type)s::text
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
-SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds
+SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds,
+       o.has_follower AND o.status <> 'pending' AS frees_held
   FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id
  ORDER BY o.id

@@ -47,6 +47,7 @@ UPDATE ticks AS t SET outcome = 'caught_up' FROM runs AS r WHERE r.id = t.run_id
 -- A stretch without an end is one that goes on: a pause, or the time after a job was cancelled.
 ALTER TABLE tick_gaps
     ALTER COLUMN to_at DROP NOT NULL,
+    ADD COLUMN note text,
     DROP CONSTRAINT tick_gaps_reason_known,
     ADD CONSTRAINT tick_gaps_reason_known CHECK (reason IN ('missed', 'coalesced', 'paused', 'cancelled', 'edited'));
 CREATE UNIQUE INDEX tick_gaps_one_open_idx ON tick_gaps (job_id) WHERE to_at IS NULL;

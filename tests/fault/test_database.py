@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from forgeflow.embedded import EmbeddedServer, start_server, stop_server
-from forgeflow.service.jobs import trigger_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.schema import migrate

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from forgeflow.errors import StoreError
-from forgeflow.service.jobs import trigger_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from tests.fault.test_leadership import assert_each_second_once, fired_seconds

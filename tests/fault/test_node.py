@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from forgeflow.service.jobs import cancel_job, trigger_job
+from forgeflow.service.lifecycle import cancel_job, trigger_job
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
 from tests.support.processes import NodeProcess, children_of, descendants_of, ended, processes_marked, run_count, title

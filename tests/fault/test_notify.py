@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from forgeflow.embedded import start_server, stop_server
-from forgeflow.service.jobs import cancel_job
+from forgeflow.service.lifecycle import cancel_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.schema import migrate

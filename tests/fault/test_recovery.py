@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forgeflow.service.jobs import trigger_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
 from tests.support.processes import NodeProcess, children_of, descendants_of, run_count

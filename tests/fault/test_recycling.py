@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from forgeflow.service.jobs import trigger_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
 from tests.support.processes import NodeProcess, children_of, run_count, title

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from forgeflow.service.jobs import trigger_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection, connect
 from tests.support.databases import config_for, drop_database, make_database

@@ -1,5 +1,6 @@
 """Small worlds for the store tests: jobs, runs, workers, made with the store's own functions."""
 
+import dataclasses
 import uuid
 from datetime import datetime
 from typing import Any
@@ -24,11 +25,15 @@ def make_job(connection: Connection, **fields: Any) -> UUID:
         "cron_expr": None,
         "run_at": None,
         "timezone": "UTC",
+        "start_at": None,
+        "end_at": None,
+        "jitter_seconds": 0.0,
         "priority": 5,
         "max_attempts": 3,
         "timeout_seconds": 60,
         "catch_up": "skip",
         "catch_up_limit": 10,
+        "overlap": "allow",
         "on_lease_loss": "kill",
         "idempotency_key": None,
         "request_digest": None,
@@ -36,7 +41,11 @@ def make_job(connection: Connection, **fields: Any) -> UUID:
         "next_run_at": None,
         "source": "api",
     }
-    job_id = jobs.create_job(connection, **{**defaults, **fields})
+    values = {**defaults, **fields}
+    definition = jobs.JobDefinition(
+        **{one.name: values.pop(one.name) for one in dataclasses.fields(jobs.JobDefinition)}
+    )
+    job_id = jobs.create_job(connection, definition=definition, **values)
     assert job_id
     return job_id
 

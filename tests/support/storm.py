@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from forgeflow.process.tree import Strays, children
-from forgeflow.service.jobs import trigger_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store.connection import Connection
 from tests.support.processes import NodeProcess, children_of, descendants_of
 from tests.support.waiting import wait_for

@@ -4,9 +4,10 @@ from datetime import datetime
 from typing import Any
 
 from forgeflow.domain.preview import Fire, Preview
+from forgeflow.service.explain import Explanation
 from forgeflow.service.overview import Counts
 from forgeflow.service.runs import RunDetail
-from forgeflow.service.upcoming import Upcoming
+from forgeflow.service.upcoming import Upcoming, describe_job
 from forgeflow.store.jobs import JobRow
 from forgeflow.store.nodes import NodeRow
 from forgeflow.store.runs import AttemptRow, RunRow
@@ -37,14 +38,21 @@ def job_document(job: JobRow) -> Document:
         "cron_expr": job.cron_expr,
         "run_at": time_text(job.run_at),
         "timezone": job.timezone,
+        "schedule_text": describe_job(job),
+        "start_at": time_text(job.start_at),
+        "end_at": time_text(job.end_at),
+        "jitter_seconds": job.jitter_seconds,
         "priority": job.priority,
         "max_attempts": job.max_attempts,
         "timeout_seconds": job.timeout_seconds,
         "catch_up": job.catch_up,
         "catch_up_limit": job.catch_up_limit,
+        "overlap": job.overlap,
         "on_lease_loss": job.on_lease_loss,
         "idempotency_key": job.idempotency_key,
         "status": job.status,
+        "paused_until": time_text(job.paused_until),
+        "pause_reason": job.pause_reason,
         "next_run_at": time_text(job.next_run_at),
         "last_run": last_run,
         "latest_run_id": str(job.last_run_id) if job.last_run_id else None,
@@ -79,6 +87,8 @@ def run_document(run: RunRow) -> Document:
         "worker_id": run.worker_id,
         "lease_expires": time_text(run.lease_expires),
         "next_attempt_at": time_text(run.next_attempt_at),
+        "is_held": run.is_held,
+        "payload": run.payload,
         "exit_code": run.exit_code,
         "error": run.error,
         "error_type": run.error_type,
@@ -152,6 +162,25 @@ def upcoming_document(upcoming: Upcoming) -> Document:
         "times": [_fire_document(fire) for fire in upcoming.fires],
         "reason": upcoming.reason,
         "warnings": list(upcoming.warnings),
+    }
+
+
+def explanation_document(seen: Explanation) -> Document:
+    run = seen.run
+    return {
+        "job_id": str(seen.job.id),
+        "job_name": seen.job.name,
+        "at": time_text(seen.at),
+        "local": seen.local.isoformat(),
+        "timezone": seen.job.timezone,
+        "outcome": seen.outcome,
+        "reason": seen.reason,
+        "run": {"id": str(run.id), "status": run.status} if run else None,
+        "delay_seconds": _seconds_between(seen.at, seen.fired_at),
+        "blocked_by": str(seen.blocked_by) if seen.blocked_by else None,
+        "gap": {"from": time_text(seen.gap.from_at), "to": time_text(seen.gap.to_at)} if seen.gap else None,
+        "previous_tick": time_text(seen.previous),
+        "next_tick": time_text(seen.following),
     }
 
 

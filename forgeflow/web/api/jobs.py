@@ -6,15 +6,20 @@ from uuid import UUID
 
 from flask import Blueprint, Response, jsonify, request, url_for
 
-from forgeflow.errors import FieldProblem, InvalidInput
-from forgeflow.service import jobs, upcoming
-from forgeflow.service.requests import read_job_request
+from forgeflow.errors import FieldProblem, InvalidInput, VersionMismatch
+from forgeflow.service import explain, jobs, lifecycle, upcoming
+from forgeflow.service.requests import (
+    read_job_request,
+    read_pause_request,
+    read_skip_request,
+    read_trigger_request,
+)
 from forgeflow.store.connection import Connection
 from forgeflow.store.jobs import JobRow
-from forgeflow.web.api.documents import job_document, run_document, upcoming_document
+from forgeflow.web.api.documents import explanation_document, job_document, run_document, upcoming_document
 from forgeflow.web.api.queries import Query, no_parameters
 from forgeflow.web.database import connection
-from forgeflow.web.guard import empty_body, json_body
+from forgeflow.web.guard import empty_body, json_body, optional_body
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/jobs")
 
@@ -81,6 +86,42 @@ def show_next(job_id: UUID) -> Response:
         return jsonify(upcoming_document(upcoming.preview_job(opened, job_id, count=count)))
 
 
+@blueprint.get("/<uuid:job_id>/explain")
+def show_explanation(job_id: UUID) -> Response:
+    query = Query()
+    at = query.moment("at")
+    query.check()
+    with connection() as opened:
+        return jsonify(explanation_document(explain.explain_tick(opened, job_id, at)))
+
+
+@blueprint.patch("/<uuid:job_id>")
+def edit(job_id: UUID) -> Response:
+    no_parameters()
+    body = json_body()
+    with connection() as opened:
+        return _answer(lifecycle.edit_job(opened, job_id, body, version=_asked_version()))
+
+
+def _asked_version() -> int | None:
+    """The version that If-Match names; None: any.  Raises VersionMismatch for a tag that no version has."""
+    tags = request.if_match
+    if not tags or tags.star_tag:
+        return None
+    for version in tags.as_set():
+        if version.isascii() and version.isdecimal() and len(version) < 10:
+            return int(version)
+    raise VersionMismatch("no version of the job has this tag")
+
+
+@blueprint.post("/<uuid:job_id>/pause")
+def pause(job_id: UUID) -> Response:
+    no_parameters()
+    asked = read_pause_request(optional_body())
+    with connection() as opened:
+        return _answer(lifecycle.pause_job(opened, job_id, asked))
+
+
 def _change(job_id: UUID, change: Callable[[Connection, UUID], JobRow]) -> Response:
     no_parameters()
     empty_body()
@@ -88,27 +129,30 @@ def _change(job_id: UUID, change: Callable[[Connection, UUID], JobRow]) -> Respo
         return _answer(change(opened, job_id))
 
 
-@blueprint.post("/<uuid:job_id>/pause")
-def pause(job_id: UUID) -> Response:
-    return _change(job_id, jobs.pause_job)
-
-
 @blueprint.post("/<uuid:job_id>/resume")
 def resume(job_id: UUID) -> Response:
-    return _change(job_id, jobs.resume_job)
+    return _change(job_id, lifecycle.resume_job)
 
 
 @blueprint.post("/<uuid:job_id>/cancel")
 def cancel(job_id: UUID) -> Response:
-    return _change(job_id, jobs.cancel_job)
+    return _change(job_id, lifecycle.cancel_job)
+
+
+@blueprint.post("/<uuid:job_id>/skip-next")
+def skip_next(job_id: UUID) -> Response:
+    no_parameters()
+    asked = read_skip_request(optional_body())
+    with connection() as opened:
+        return _answer(lifecycle.skip_next(opened, job_id, tick_at=asked.tick_at))
 
 
 @blueprint.post("/<uuid:job_id>/trigger")
 def trigger(job_id: UUID) -> Response:
     no_parameters()
-    empty_body()
+    asked = read_trigger_request(optional_body())
     with connection() as opened:
-        run = jobs.trigger_job(opened, job_id)
+        run = lifecycle.trigger_job(opened, job_id, asked.payload)
     response = jsonify(run_document(run))
     response.status_code = 201
     response.headers["Location"] = url_for("runs.show", run_id=run.id)

@@ -51,6 +51,13 @@ class Query:
     def count(self) -> int:
         return self._number("count", default=DEFAULT_COUNT, most=MAX_COUNT)
 
+    def moment(self, name: str) -> str:
+        """A time that must be given, to be read by the service; a plus that came unescaped, as a blank, is one."""
+        text = self._text(name)
+        if text is None and not self._problems:
+            self._refuse(name, "is required: a time such as 2026-07-01T09:00:00Z")
+        return re.sub(r" (\d\d:\d\d)$", r"+\1", text or "") if "T" in (text or "") else text or ""
+
     def uuid(self, name: str) -> UUID | None:
         text = self._text(name)
         if text is None:

@@ -10,7 +10,8 @@ from forgeflow.config import Config
 from forgeflow.domain.run import Ending, Failure, Output, RunStatus
 from forgeflow.domain.transitions import RUN_TRANSITIONS, RunEvent
 from forgeflow.errors import StatusConflict
-from forgeflow.service.jobs import cancel_job, get_job, pause_job, resume_job, trigger_job
+from forgeflow.service.jobs import get_job
+from forgeflow.service.lifecycle import cancel_job, pause_job, resume_job, trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.runs import ClaimedRun, Owner
@@ -280,7 +281,7 @@ class World:
             case RunStatus.DEAD:
                 fail(connection, self.owner, failure(self.run))
             case RunStatus.CANCELLED:
-                runs.cancel_pending_runs(connection, job_id=self.job_id)
+                runs.cancel_pending_runs(connection, job_id=self.job_id, reason="test")
 
     def happen(self, event: RunEvent) -> None:
         match event:
@@ -296,7 +297,7 @@ class World:
             case RunEvent.INTERRUPT:
                 fail(self.connection, self.owner, failure(self.run, "interrupted", charged=False))
             case RunEvent.CANCEL:
-                runs.cancel_pending_runs(self.connection, job_id=self.job_id)
+                runs.cancel_pending_runs(self.connection, job_id=self.job_id, reason="test")
                 runs.request_cancel(self.connection, job_id=self.job_id)
 
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from forgeflow.config import Config
-from forgeflow.service.jobs import cancel_job, pause_job
+from forgeflow.service.lifecycle import cancel_job, pause_job
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
 from forgeflow.store.runs import Owner

@@ -114,9 +114,10 @@ def test_every_constraint_has_a_name_of_ours(connection: Connection) -> None:
 
 def test_second_run_of_one_tick_is_refused_by_the_database(connection: Connection) -> None:
     job_id = make_job(connection, cron_expr="0 9 * * *")
-    first = ticks.fire_tick(connection, job_id=job_id, tick_at=TICK, trigger="cron", term=1)
-    assert first
-    assert ticks.fire_tick(connection, job_id=job_id, tick_at=TICK, trigger="cron", term=2) is None
+    tick = ticks.NewTick(job_id, TICK, TICK, "cron")
+    (fired,) = ticks.fire_ticks(connection, ticks=[tick], are_held=False, term=1)
+    first = fired.run_id
+    assert ticks.fire_ticks(connection, ticks=[tick], are_held=False, term=2) == []
     # Also for a statement that forgets the ledger, and after the first run has finished.
     forgetful = (
         "INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, tick_at, trigger, max_attempts)"

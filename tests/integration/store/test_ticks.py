@@ -168,9 +168,10 @@ def test_two_leaders_by_force_fire_each_tick_once(config: Config, connection: Co
 def test_clock_that_somebody_else_moved_undoes_the_pass(connection: Connection) -> None:
     due = database_now(connection)
     job_id = make_job(connection, cron_expr="* * * * * *", next_run_at=due)
-    assert not ticks.advance_job(connection, job_id=job_id, old=due + timedelta(microseconds=1), new=None)
-    assert ticks.advance_job(connection, job_id=job_id, old=due, new=due + timedelta(seconds=1))
-    assert not ticks.advance_job(connection, job_id=job_id, old=due, new=due + timedelta(seconds=1))
+    following = due + timedelta(seconds=1)
+    assert not ticks.advance_jobs(connection, moves=[(job_id, due + timedelta(microseconds=1), None)])
+    assert ticks.advance_jobs(connection, moves=[(job_id, due, following)]) == {job_id}
+    assert not ticks.advance_jobs(connection, moves=[(job_id, due, following)])
 
 
 def test_job_being_edited_is_left_for_the_next_pass(config: Config, connection: Connection, second: Connection) -> None:

@@ -40,7 +40,7 @@ FIELDS = {
 INTERNAL = [
     *("id", "status", "version", "next_run_at", "source", "created_at", "updated_at", "request_digest"),
     *("last_run", "latest_run_id", "boot_id", "child", "worker_id", "attempt", "failures", "run_as", "uid", "env"),
-    *("overlap", "trigger", "__class__", "__proto__", "constructor", "self", "model_config"),
+    *("paused_until", "trigger", "__class__", "__proto__", "constructor", "self", "model_config"),
 ]
 
 

@@ -150,9 +150,9 @@ def test_unknown_or_malformed_job_is_not_found(web: WebServer, name: str) -> Non
 def test_body_that_would_be_ignored_is_refused(web: WebServer, rows: psycopg.Connection[Any], name: str) -> None:
     job = web.submit()
     before = table_digest(rows)
-    answer = web.post(f"/api/jobs/{job['id']}/{name}", {"payload": {"command": "false"}, "a/b": 1})
+    answer = web.post(f"/api/jobs/{job['id']}/{name}", {"version": 1, "a/b": 1})
     assert answer.status == 422
-    assert [one["pointer"] for one in answer.json()["errors"]] == ["#/payload", "#/a~1b"]
+    assert [one["pointer"] for one in answer.json()["errors"]] == ["#/version", "#/a~1b"]
     assert web.post(f"/api/jobs/{job['id']}/{name}?force=1").status == 422
     assert table_digest(rows) == before
 

@@ -1,0 +1,254 @@
+"""A job's life: pause, resume, cancel, trigger, skip a tick, edit.
+
+Each is one transaction that holds the job's row first, so that it and the tick come one after the other: what is
+answered is in force for the next tick.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from forgeflow.domain.overlap import REPLACED, Overlap, UnfinishedRun, decide_overlap
+from forgeflow.domain.timetable import Once, Timetable, make_timetable
+from forgeflow.domain.transitions import JobEvent, JobStatus, next_job_status
+from forgeflow.errors import (
+    Conflict,
+    FieldProblem,
+    InvalidInput,
+    NotFound,
+    StatusConflict,
+    StoreBusy,
+    VersionMismatch,
+)
+from forgeflow.service.jobs import first_tick, get_job
+from forgeflow.service.requests import PauseRequest, read_job_edit, read_payload
+from forgeflow.store import jobs, runs, ticks
+from forgeflow.store.connection import Connection, transaction
+from forgeflow.store.jobs import JobDefinition, JobRow, LockedJob
+from forgeflow.store.runs import RunRow
+from forgeflow.store.ticks import Gap
+
+_MOMENT = timedelta(microseconds=1)
+_TRIGGER_TRIES = 20
+_CANCELLED = "the job is cancelled, which is for good; submit it anew"
+
+
+def _lock(connection: Connection, job_id: UUID) -> LockedJob:
+    """The job, held until the end of the transaction.  Raises NotFound."""
+    job = jobs.lock_job(connection, job_id=job_id)
+    if job is None:
+        raise NotFound(f"there is no job {job_id}")
+    return job
+
+
+def _next_status(job: LockedJob, event: JobEvent) -> JobStatus:
+    """Raises StatusConflict."""
+    status = next_job_status(JobStatus(job.status), event)
+    if status is None:
+        raise StatusConflict(_CANCELLED)
+    return status
+
+
+def _timetable(job: LockedJob | JobDefinition) -> Timetable | Once | None:
+    return make_timetable(job.cron_expr, job.run_at, job.timezone, start_at=job.start_at, end_at=job.end_at)
+
+
+def _timing(job: LockedJob | JobDefinition) -> tuple[object, ...]:
+    return job.cron_expr, job.run_at, job.timezone, job.start_at, job.end_at
+
+
+def _next_tick(
+    connection: Connection, job_id: UUID, timetable: Timetable | Once | None, after: datetime
+) -> datetime | None:
+    """The first tick after an instant that nobody has taken out."""
+    if timetable is None:
+        return None
+    skipped = ticks.skipped_ticks(connection, job_id=job_id, after=after)
+    tick = timetable.next_after(after)
+    while tick in skipped:
+        tick = timetable.next_after(tick)
+    return tick
+
+
+def _stop_ticks(connection: Connection, job_id: UUID, job: LockedJob, reason: str) -> None:
+    """From now on no tick has a run, not even one that is due already."""
+    if job.status == JobStatus.PAUSED:
+        ticks.close_gap(connection, job_id=job_id, to_at=job.now, note=job.pause_reason)
+        since = job.now + _MOMENT
+    else:
+        since = min(job.next_run_at or job.now, job.now)
+    ticks.open_gap(connection, job_id=job_id, from_at=since, reason=reason)
+
+
+def pause_job(connection: Connection, job_id: UUID, request: PauseRequest | None = None) -> JobRow:
+    """No ticks from now on, or until an instant; its pending runs are cancelled, running ones go on.
+
+    Of a job that is paused already it changes end and reason.  Raises NotFound, StatusConflict, and InvalidInput for
+    an end that has passed.
+    """
+    until, reason = (request.until, request.reason) if request else (None, None)
+    with transaction(connection):
+        job = _lock(connection, job_id)
+        status = _next_status(job, JobEvent.PAUSE)
+        if until and until <= job.now:
+            raise InvalidInput(
+                "the pause cannot end before it begins",
+                [FieldProblem("#/until", "has passed; expected a time to come", "time-passed")],
+            )
+        if (job.status, job.paused_until, job.pause_reason) != (status, until, reason):
+            if job.status != status:
+                _stop_ticks(connection, job_id, job, "paused")
+                runs.cancel_pending_runs(connection, job_id=job_id, reason="its job was paused")
+            jobs.set_status(
+                connection, job_id=job_id, status=status, next_run_at=until, paused_until=until, pause_reason=reason
+            )
+    return get_job(connection, job_id)
+
+
+def resume_job(connection: Connection, job_id: UUID) -> JobRow:
+    """Ticks from now on; nothing is owed for the pause.  Raises NotFound, StatusConflict."""
+    with transaction(connection):
+        job = _lock(connection, job_id)
+        status = _next_status(job, JobEvent.RESUME)
+        if job.status != status:
+            ticks.close_gap(connection, job_id=job_id, to_at=job.now, note=job.pause_reason)
+            tick = _next_tick(connection, job_id, _timetable(job), job.now)
+            jobs.set_status(connection, job_id=job_id, status=status, next_run_at=tick)
+    return get_job(connection, job_id)
+
+
+def cancel_job(connection: Connection, job_id: UUID) -> JobRow:
+    """No ticks for good; pending runs are cancelled, running ones are stopped.  Raises NotFound."""
+    is_stopping = False
+    with transaction(connection):
+        job = _lock(connection, job_id)
+        status = _next_status(job, JobEvent.CANCEL)
+        if job.status != status:
+            _stop_ticks(connection, job_id, job, "cancelled")
+            jobs.set_status(connection, job_id=job_id, status=status, next_run_at=None)
+            runs.cancel_pending_runs(connection, job_id=job_id, reason="its job was cancelled")
+            is_stopping = bool(runs.request_cancel(connection, job_id=job_id))
+    if is_stopping:
+        runs.announce_cancel(connection)
+    return get_job(connection, job_id)
+
+
+def skip_next(connection: Connection, job_id: UUID, *, tick_at: datetime | None = None) -> JobRow:
+    """Take the next tick out; `tick_at` says which one is meant, so that it can be asked twice.
+
+    Raises NotFound, StatusConflict, and Conflict when there is no next tick, or another one than was meant.
+    """
+    with transaction(connection):
+        job = _lock(connection, job_id)
+        if job.status == JobStatus.CANCELLED:
+            raise StatusConflict(_CANCELLED)
+        seen = tick_at and ticks.find_tick(connection, job_id=job_id, tick_at=tick_at)
+        if not (seen and seen.outcome == "skip_next"):
+            tick = None if job.status == JobStatus.PAUSED else job.next_run_at
+            if tick is None:
+                raise Conflict(f"the job has no tick to come: it is {job.status}")
+            if tick_at and tick_at != tick:
+                raise Conflict(f"the next tick of the job is {tick.isoformat()}")
+            ticks.skip_tick(connection, job_id=job_id, tick_at=tick, outcome="skip_next")
+            following = _next_tick(connection, job_id, _timetable(job), tick)
+            jobs.set_clock(connection, job_id=job_id, next_run_at=following)
+    return get_job(connection, job_id)
+
+
+def edit_job(connection: Connection, job_id: UUID, body: Mapping[str, Any], *, version: int | None = None) -> JobRow:
+    """Change the fields that a JSON object names. A change of its times gives it the next tick from now on.
+
+    Nothing fires by an edit: ticks that are due at that moment have no run, and runs that wait stay as they are, but
+    with the new payload. With `version` only that one is changed.  Raises NotFound, StatusConflict, VersionMismatch,
+    InvalidInput.
+    """
+    with transaction(connection):
+        job = _lock(connection, job_id)
+        if version is not None and version != job.version:
+            raise VersionMismatch(f"the job was changed: it has version {job.version}")
+        if job.status == JobStatus.CANCELLED:
+            raise StatusConflict(_CANCELLED)
+        before = _definition(get_job(connection, job_id))
+        after = read_job_edit(before, dict(body)).definition()
+        if after != before:
+            clock = job.next_run_at
+            if _timing(after) != _timing(job):
+                clock = _edited_clock(connection, job_id, job, _timetable(after))
+            jobs.edit_job(connection, job_id=job_id, definition=after, next_run_at=clock)
+    return get_job(connection, job_id)
+
+
+def _definition(job: JobRow) -> JobDefinition:
+    return JobDefinition(**{name: getattr(job, name) for name in JobDefinition.__slots__})
+
+
+def _edited_clock(
+    connection: Connection, job_id: UUID, job: LockedJob, timetable: Timetable | Once | None
+) -> datetime | None:
+    """Where the clock stands after a change of its times.  Raises InvalidInput for those without a tick to come."""
+    if timetable is not None and first_tick(timetable, job.now) <= job.now:
+        detail = "has passed; expected a time to come, and trigger runs the job now"
+        raise InvalidInput("the job would never run", [FieldProblem("#/run_at", detail, "time-passed")])
+    if job.status == JobStatus.PAUSED:
+        return job.next_run_at
+    if job.next_run_at and job.next_run_at <= job.now:
+        ticks.record_gaps(connection, gaps=[(job_id, Gap(job.next_run_at, job.now, "edited"))])
+    return _next_tick(connection, job_id, timetable, job.now)
+
+
+def trigger_job(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None = None) -> RunRow:
+    """A run that is due now, also of a paused job; with a payload, that one instead of the job's.
+
+    Goes by the job's overlap like a tick.  Raises NotFound, StatusConflict for a cancelled job, Conflict for a run that
+    is in its way, InvalidInput for the payload.
+    """
+    for _ in range(_TRIGGER_TRIES):
+        try:
+            run_id, is_stopping = _trigger(connection, job_id, payload)
+        except _InOtherHands:
+            runs.settle_runs(connection, job_id=job_id)
+            continue
+        if is_stopping:
+            runs.announce_cancel(connection)
+        runs.announce_due(connection)
+        run = runs.get_run(connection, run_id=run_id)
+        assert run
+        return run
+    raise StoreBusy("somebody is always at work on a run of this job; try again")
+
+
+class _InOtherHands(Exception):
+    """Somebody is at work on a run that the decision needs."""
+
+
+def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None) -> tuple[UUID, bool]:
+    """One transaction: the run, and whether others were asked to stop.  Raises _InOtherHands."""
+    is_stopping = False
+    with transaction(connection):
+        job = _lock(connection, job_id)
+        if job.status == JobStatus.CANCELLED:
+            raise StatusConflict(_CANCELLED)
+        own = None if payload is None else read_payload(dict(payload))
+        overlap: Overlap = job.overlap  # type: ignore[assignment] # a constraint of the table
+        decision = decide_overlap(overlap, _unfinished(connection, job_id, overlap), limit=job.catch_up_limit)
+        if decision.blocked_by:
+            raise Conflict(f"a run of this job is in the way, and its overlap is {overlap}: {decision.blocked_by}")
+        if decision.is_replacing:
+            runs.cancel_pending_runs(connection, job_id=job_id, reason=REPLACED)
+            is_stopping = bool(runs.request_cancel(connection, job_id=job_id))
+        run_id = runs.enqueue_run(connection, job_id=job_id, trigger="manual", payload=own, is_held=decision.is_held)
+        assert run_id, "the job is locked, and not cancelled"
+        if decision.is_held:
+            runs.mark_followed(connection, job_id=job_id)
+    return run_id, is_stopping
+
+
+def _unfinished(connection: Connection, job_id: UUID, overlap: Overlap) -> list[UnfinishedRun]:
+    """The job's runs that a decision depends on.  Raises _InOtherHands."""
+    if overlap == "allow":
+        return []
+    found = runs.lock_unfinished(connection, job_ids=[job_id])
+    if not all(run.is_locked for run in found):
+        raise _InOtherHands
+    return [UnfinishedRun(run.id, run.is_running, run.is_held) for run in found]
