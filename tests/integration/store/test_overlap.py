@@ -75,6 +75,10 @@ def start(connection: Connection, owner: Owner) -> ClaimedRun:
     return run
 
 
+def ending(owner: Owner, run: ClaimedRun) -> Act:
+    return lambda own: finish(own, owner, success(run))
+
+
 def states(connection: Connection, job_id: UUID) -> list[str]:
     """`held` beside the statuses that a run has."""
     found = [look(connection, run_id) for run_id in run_ids(connection, job_id)]
@@ -241,8 +245,8 @@ def test_two_runs_that_end_together_release_the_held_one(config: Config, connect
         connection.execute("UPDATE jobs SET overlap = 'queue' WHERE id = %s", [job_id])
         held = tick(connection, config, job_id)
         ends: list[Act] = [
-            lambda own, one=one: finish(own, owner, success(one)),
-            lambda own, two=two: finish(own, other, success(two)),
+            ending(owner, one),
+            ending(other, two),
         ]
         list(play(config, connection, order, *ends))
         (run,) = claim(connection, owner, 5)
@@ -261,7 +265,7 @@ def test_tick_and_finish_hold_no_run_for_ever(config: Config, connection: Connec
         connection.execute("UPDATE jobs SET next_run_at = clock_timestamp() WHERE id = %s", [job_id])
         acts: list[Act] = [
             lambda own: TickPasses(own, config, 1).run_pass(),
-            lambda own, run=run: finish(own, owner, success(run)),
+            ending(owner, run),
         ]
         list(play(config, connection, order, *acts))
         TickPasses(connection, config, 1).run_pass()  # for the tick that was left, as the run was in other hands
