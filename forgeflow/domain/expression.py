@@ -173,7 +173,7 @@ def _explain_item(field: _Field, item: str) -> str:
 
 
 def _write(field: _Field, values: set[int]) -> str:
-    """The values in the plainest form that croniter reads; empty for none."""
+    """The values in order, `*` for all of them, empty for none."""
     return "*" if len(values) == field.size else ",".join(map(str, sorted(values)))
 
 
@@ -182,10 +182,10 @@ def _normalize(field: _Field, text: str) -> str:
 
 
 def _normalize_days(text: str) -> tuple[str, ...]:
-    """croniter's day-of-month fields that together are `text`; it takes `15W` only alone.
+    """The plain days of `text`, and each other one alone, as croniter would take them.
 
-    `LW`, the last workday, is croniter's `31W`, which goes by the last day of a shorter month. A
-    user may expect such months to be passed over: above 28W we refuse [19].
+    `LW`, the last workday, is written `31W`, which goes by the last day of a shorter month. A user may expect such
+    months to be passed over: above 28W we refuse [19].
     """
     values: set[int] = set()
     special: set[str] = set()
@@ -205,10 +205,7 @@ def _normalize_days(text: str) -> tuple[str, ...]:
 
 
 def _normalize_weekdays(text: str) -> tuple[str, ...]:
-    """croniter's day-of-week fields that together are `text`.
-
-    It takes neither `5#2`, the second Friday, nor `L5`, our `5L`, beside a plain `5`.
-    """
+    """The plain weekdays of `text`, and each other one alone, as croniter would take them: our `5L` is `L5`."""
     values: set[int] = set()
     special: set[str] = set()
     for item in text.split(","):
@@ -236,8 +233,8 @@ def _join_special(plain: str, special: set[str]) -> tuple[str, ...]:
 class Columns:
     """What the six fields mean, in plain numbers: `*`, or values in order with commas between them.
 
-    The days are several texts that together are what the field says, each such as croniter takes it: beside plain
-    values `L`, `15W`, with `31W` for the last workday; `5#2`, and `L5` for the last Friday.
+    The days are several texts that together are what the field says, each such as croniter takes it: plain values,
+    `L`, `15W`, with `31W` for the last workday; `5#2`, and `L5` for the last Friday.
     """
 
     second: str

@@ -1,10 +1,7 @@
 """When a job is due: a cron expression, read on the clock of a time zone.
 
-croniter finds the next matching reading of a clock; the rest is ours. croniter accepts texts that
-must be refused, takes equal ranges for whole cycles and goes wrong where the offset changes. So it
-sees neither the user's text, only numbers that we wrote, nor an aware datetime, only naive readings
-of the local clock, which we place on the UTC line. Numbers in brackets are the rules that
-`tests/unit/test_schedule.py` tells one by one.
+A schedule is searched on naive readings of the local clock, which are then placed on the UTC line. Numbers in brackets
+are the rules that `tests/unit/test_schedule.py` tells one by one.
 
 - *Interval-like* is a schedule whose minute or hour field begins with `*`. It ticks at every real
   instant whose reading matches, in both passes of a repeated hour; nothing is made up for skipped
@@ -13,29 +10,23 @@ of the local clock, which we place on the UTC line. Numbers in brackets are the 
   clock shows it or, if it is skipped, is past it. Readings that meet there are one tick [3, 4].
 """
 
-import copy
 import difflib
 import itertools
 import zoneinfo
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterBadDateError, croniter
-
-from forgeflow.domain.expression import Columns, check_text, read_columns, show
+from forgeflow.domain.days import days_by_kind, kind_of, kinds_of
+from forgeflow.domain.expression import check_text, read_columns, show
 from forgeflow.domain.offsets import SECOND, WINDOW, clamp, find_change, offset_at, read_offset, to_utc
 from forgeflow.domain.words import put_in_words
 from forgeflow.errors import CronError
 
 _MAX_ZONE_LENGTH = 64
-
-# After these years the Gregorian calendar repeats, weekdays included.
-_CYCLE_YEARS = 400
-_CYCLE = timedelta(days=146_097)
-_YEAR_2000 = datetime(2000, 1, 1)  # noqa: DTZ001 - a reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,63 +150,95 @@ def _suggest_zone(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A schedule made ready: a reading matches if one of the arms, each a plain `and`, matches.
+    """A schedule made ready: which times of day, in which months, on which days of these.
 
-    A croniter keeps its place in itself, so each search is done by a copy: threads share the plan.
+    `days` has a set of bits, bit n for day n, for each kind of month: a month's days depend on nothing but its length
+    and the weekday of its first. Threads share the plan.
     """
 
     zone: ZoneInfo
     is_interval: bool
-    arms: tuple[croniter, ...]
+    hours: tuple[int, ...]
+    minutes: tuple[int, ...]
+    seconds: tuple[int, ...]
+    months: tuple[int, ...]
+    days: tuple[int, ...]
 
     def first_reading(self, at: datetime) -> datetime:
         """First match not before `at`, in whole seconds. OverflowError past the year 9999."""
-        shift = _cycle_shift(at)
-        start = at - shift - SECOND
-        return min(copy.copy(arm).get_next(datetime, start) for arm in self.arms) + shift
+        year, month, day = at.year, at.month, at.day
+        days = self._days_of(year, month) >> day << day
+        if days >> day & 1:
+            if time := self._first_time(at.hour, at.minute, at.second):
+                return datetime(year, month, day, *time)  # noqa: DTZ001 - a reading
+            days ^= 1 << day
+        while not days:
+            year, month = (year, month) if month < self.months[-1] else (year + 1, 0)
+            month = self.months[bisect_right(self.months, month)]
+            days = self._days_of(year, month)
+        day = (days & -days).bit_length() - 1
+        return datetime(year, month, day, self.hours[0], self.minutes[0], self.seconds[0])  # noqa: DTZ001
 
     def last_reading(self, at: datetime) -> datetime:
         """Last match not after `at`, in whole seconds. OverflowError before the year 1."""
-        shift = _cycle_shift(at)
-        start = at - shift + SECOND
-        return max(copy.copy(arm).get_prev(datetime, start) for arm in self.arms) + shift
+        year, month, day = at.year, at.month, at.day
+        days = self._days_of(year, month) & (2 << day) - 1
+        if days >> day & 1:
+            if time := self._last_time(at.hour, at.minute, at.second):
+                return datetime(year, month, day, *time)  # noqa: DTZ001 - a reading
+            days ^= 1 << day
+        while not days:
+            year, month = (year, month) if month > self.months[0] else (year - 1, 13)
+            month = self.months[bisect_left(self.months, month) - 1]
+            days = self._days_of(year, month)
+        day = days.bit_length() - 1
+        return datetime(year, month, day, self.hours[-1], self.minutes[-1], self.seconds[-1])  # noqa: DTZ001
 
+    def _days_of(self, year: int, month: int) -> int:
+        if not MINYEAR <= year <= MAXYEAR:
+            raise OverflowError(f"the calendar has no year {year}")
+        return self.days[kind_of(year, month)] if month in self.months else 0
 
-def _cycle_shift(reading: datetime) -> timedelta:
-    """What leads back to the years 2000 to 2399; near the calendar's ends croniter gives up."""
-    return (reading.year - 2000) // _CYCLE_YEARS * _CYCLE
+    def _first_time(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
+        """First match of the day not before this time."""
+        hours, minutes, seconds = self.hours, self.minutes, self.seconds
+        if hour in hours:
+            if minute in minutes and second <= seconds[-1]:
+                return hour, minute, seconds[bisect_left(seconds, second)]
+            if minute < minutes[-1]:
+                return hour, minutes[bisect_right(minutes, minute)], seconds[0]
+        return (hours[bisect_right(hours, hour)], minutes[0], seconds[0]) if hour < hours[-1] else None
+
+    def _last_time(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
+        """Last match of the day not after this time."""
+        hours, minutes, seconds = self.hours, self.minutes, self.seconds
+        if hour in hours:
+            if minute in minutes and second >= seconds[0]:
+                return hour, minute, seconds[bisect_right(seconds, second) - 1]
+            if minute > minutes[0]:
+                return hour, minutes[bisect_left(minutes, minute) - 1], seconds[-1]
+        return (hours[bisect_left(hours, hour) - 1], minutes[-1], seconds[-1]) if hour > hours[0] else None
 
 
 @lru_cache(maxsize=4096)
 def _compile(expr: str, zone: str) -> _Plan:
     columns = read_columns(expr)
-    clock = f"{columns.second} {columns.minute} {columns.hour}"
-    arms = [_make_arm(f"{clock} {d} {columns.month} {w}") for d, w in _combine_days(columns)]
-    possible = tuple(arm for arm in arms if arm is not None)
-    if not possible:
+    plan = _Plan(
+        check_zone(zone),
+        columns.is_interval,
+        hours=_list_values(columns.hour, 0, 23),
+        minutes=_list_values(columns.minute, 0, 59),
+        seconds=_list_values(columns.second, 0, 59),
+        months=_list_values(columns.month, 1, 12),
+        days=days_by_kind(columns),
+    )
+    if not any(plan.days[kind] for month in plan.months for kind in kinds_of(month)):
         raise CronError(f"{show(expr)} never ticks; expected a day that its months have")
-    return _Plan(check_zone(zone), columns.is_interval, possible)
+    return plan
 
 
-def _combine_days(columns: Columns) -> list[tuple[str, str]]:
-    """Pairs of day fields, each a plain `and`, that together are the days meant [8, 9, 10]."""
-    if columns.is_either:
-        return [(each, "*") for each in columns.days] + [("*", each) for each in columns.weekdays]
-    return list(itertools.product(columns.days, columns.weekdays))
-
-
-def _make_arm(fields: str) -> croniter | None:
-    """None if no day matches [17].
-
-    croniter gives up after 50 years. From 2000 on 28 years have every kind of year, and any kind
-    returns within 40 (29 February on a given weekday, around 2100), so nothing possible is missed.
-    """
-    arm = croniter(fields, _YEAR_2000, day_or=False, second_at_beginning=True)
-    try:
-        arm.get_next(datetime, _YEAR_2000)
-    except CroniterBadDateError:
-        return None
-    return arm
+def _list_values(text: str, low: int, high: int) -> tuple[int, ...]:
+    return tuple(range(low, high + 1) if text == "*" else map(int, text.split(",")))
 
 
 # -- The UTC line ----------------------------------------------------------------------------------
