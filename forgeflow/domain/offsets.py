@@ -100,26 +100,23 @@ class Change:
 def walk_changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[Change]:
     """Changes after `start` and up to `end`, oldest first; a look at the clock for every two days."""
     low, end = clamp(start, zone).replace(microsecond=0), clamp(end, zone).replace(microsecond=0)
+    before = offset_at(low, zone)
     while low < end:
         high = low + WINDOW if end - low > WINDOW else end
-        change = _look(zone, low, high)
-        if change:
-            yield change
-        low = high
+        after = offset_at(high, zone)
+        if before != after:
+            yield Change(find_change(zone, low, high), before, after)
+        low, before = high, after
 
 
 def find_latest_change(zone: ZoneInfo, start: datetime, end: datetime) -> Change | None:
     """The last change after `start` and up to `end`, looked for from the end."""
     start, high = clamp(start, zone).replace(microsecond=0), clamp(end, zone).replace(microsecond=0)
+    after = offset_at(high, zone)
     while high > start:
         low = high - WINDOW if high - start > WINDOW else start
-        change = _look(zone, low, high)
-        if change:
-            return change
+        before = offset_at(low, zone)
+        if before != after:
+            return Change(find_change(zone, low, high), before, after)
         high = low
     return None
-
-
-def _look(zone: ZoneInfo, low: datetime, high: datetime) -> Change | None:
-    before, after = offset_at(low, zone), offset_at(high, zone)
-    return None if before == after else Change(find_change(zone, low, high), before, after)
