@@ -10,7 +10,7 @@ PROCESSES ?= 2
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run cluster chaos test test-postgres storm proof figures takeover check format clean
+.PHONY: help run cluster chaos test test-postgres storm proof figures takeover bench-scheduler check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -32,6 +32,9 @@ figures: .venv/test ## measure what this version costs on this machine
 
 takeover: .venv/test ## measure how soon the work of what was killed goes on elsewhere
 	$(BIN)/python -m bench.takeover
+
+bench-scheduler: .venv/test ## measure what schedules and the leader's passes cost, beside raw croniter
+	$(BIN)/python -m bench.scheduler
 
 test-postgres: .venv/test ## run the store tests on the PostgreSQL in BINARIES=/usr/lib/postgresql/15/bin
 	FORGEFLOW_TEST_BINARIES=$(BINARIES) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile tests/integration/store $(ARGS)
