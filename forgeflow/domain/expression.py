@@ -182,7 +182,7 @@ def _normalize(field: _Field, text: str) -> str:
 
 
 def _normalize_days(text: str) -> tuple[str, ...]:
-    """The plain days of `text`, and each other one alone, as croniter would take them.
+    """The plain days of `text`, and each other one alone.
 
     `LW`, the last workday, is written `31W`, which goes by the last day of a shorter month. A user may expect such
     months to be passed over: above 28W we refuse [19].
@@ -205,7 +205,7 @@ def _normalize_days(text: str) -> tuple[str, ...]:
 
 
 def _normalize_weekdays(text: str) -> tuple[str, ...]:
-    """The plain weekdays of `text`, and each other one alone, as croniter would take them: our `5L` is `L5`."""
+    """The plain weekdays of `text`, and each other one alone; `5L` becomes `L5`."""
     values: set[int] = set()
     special: set[str] = set()
     for item in text.split(","):
@@ -233,7 +233,7 @@ def _join_special(plain: str, special: set[str]) -> tuple[str, ...]:
 class Columns:
     """What the six fields mean, in plain numbers: `*`, or values in order with commas between them.
 
-    The days are several texts that together are what the field says, each such as croniter takes it: plain values,
+    The days are several texts that together are what the field says, each of one kind: plain values,
     `L`, `15W`, with `31W` for the last workday; `5#2`, and `L5` for the last Friday.
     """
 

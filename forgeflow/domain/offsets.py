@@ -54,9 +54,10 @@ def find_change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
 
 
 def place_reading(zone: ZoneInfo, reading: datetime) -> datetime:
-    """First instant at which the clock shows `reading`, which is naive, or, if that is skipped, is past it.
+    """First instant at which the clock shows `reading`, which is naive, or, if that is skipped, is past it [3, 4].
 
-    Later readings are never placed earlier.
+    Later readings are never placed earlier, so the next reading of a schedule always is its next tick. The numbers are
+    the rules that `tests/unit/test_schedule.py` tells.
     """
     local = reading.replace(tzinfo=zone)
     instant = local.astimezone(UTC)

@@ -16,13 +16,13 @@ import zoneinfo
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from forgeflow.domain.days import days_by_kind, kind_of, kinds_of
 from forgeflow.domain.expression import check_text, read_columns, show
-from forgeflow.domain.offsets import SECOND, WINDOW, clamp, find_change, offset_at, read_offset, to_utc
+from forgeflow.domain.offsets import SECOND, WINDOW, clamp, find_change, offset_at, place_reading, read_offset, to_utc
 from forgeflow.domain.words import put_in_words
 from forgeflow.errors import CronError
 
@@ -245,11 +245,11 @@ def _list_values(text: str, low: int, high: int) -> tuple[int, ...]:
 
 
 def _next_fixed(plan: _Plan, last: datetime) -> datetime:
-    return _place(plan.zone, plan.first_reading(_latest_reading(plan.zone, last) + SECOND))
+    return place_reading(plan.zone, plan.first_reading(_latest_reading(plan.zone, last) + SECOND))
 
 
 def _previous_fixed(plan: _Plan, last: datetime) -> datetime:
-    return _place(plan.zone, plan.last_reading(_latest_reading(plan.zone, last)))
+    return place_reading(plan.zone, plan.last_reading(_latest_reading(plan.zone, last)))
 
 
 def _latest_reading(zone: ZoneInfo, instant: datetime) -> datetime:
@@ -263,17 +263,6 @@ def _latest_reading(zone: ZoneInfo, instant: datetime) -> datetime:
     before = read_offset(local.replace(fold=0))
     change = find_change(zone, instant - (before - read_offset(local)), instant)
     return (change + before - SECOND).replace(tzinfo=None)
-
-
-def _place(zone: ZoneInfo, reading: datetime) -> datetime:
-    """First instant at which the clock shows `reading` or, if that is skipped, is past it [3, 4].
-
-    Later readings are never placed earlier, so the next reading always is the next tick.
-    """
-    local = reading.replace(tzinfo=zone)
-    instant = local.astimezone(UTC)
-    jump = read_offset(local.replace(fold=1)) - read_offset(local)
-    return find_change(zone, instant - jump, instant) if jump > timedelta() else instant
 
 
 def _next_interval(plan: _Plan, last: datetime) -> datetime:

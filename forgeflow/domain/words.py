@@ -6,6 +6,7 @@ written by us in a form of which it says the right thing, and only what it would
 """
 
 import itertools
+from functools import lru_cache
 
 from cron_descriptor import DescriptionTypeEnum, ExpressionDescriptor, Options
 
@@ -13,6 +14,7 @@ from forgeflow.domain.expression import Columns
 
 # More than that is easier to read as an expression.
 _MAX_TIMES = 6
+_MAX_SPECIAL_DAYS = 6
 _MAX_PIECES = 12
 
 
@@ -28,6 +30,7 @@ def put_in_words(columns: Columns) -> str | None:
         return None
 
 
+@lru_cache(maxsize=1024)  # it reads its words from a file each time
 def _ask(fields: str, part: DescriptionTypeEnum = DescriptionTypeEnum.FULL) -> str:
     options = Options(locale_code="en_US", use_24hour_time_format=True)
     return str(ExpressionDescriptor(fields, options).get_description(part))
@@ -134,6 +137,8 @@ def _say_hours(hours: list[int]) -> str:
 
 
 def _say_days(columns: Columns) -> str:
+    if len(columns.days) + len(columns.weekdays) > _MAX_SPECIAL_DAYS + 1:
+        raise _Unclear
     days = [] if columns.days == ("*",) else [_say_month_days(each) for each in columns.days]
     weekdays = [] if columns.weekdays == ("*",) else [_say_weekdays(each) for each in columns.weekdays]
     if not (days and weekdays):

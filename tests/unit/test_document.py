@@ -176,6 +176,7 @@ def test_text_that_cannot_be_stored_has_a_reason(text: str, is_bad: bool) -> Non
     ],
 )
 def test_megabyte_of_anything_is_read_soon(body: bytes) -> None:
-    began = time.perf_counter()
+    """A square of its length would cost minutes; the processor's time is counted, not that of a busy machine."""
+    began = time.process_time()
     find_problems(read_object(body))
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
