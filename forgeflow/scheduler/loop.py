@@ -15,6 +15,7 @@ from forgeflow.process.link import Link
 from forgeflow.scheduler import ticks
 from forgeflow.scheduler.leader import Leadership, campaign, open_session, resign
 from forgeflow.scheduler.sweep import sweep_orphans
+from forgeflow.scheduler.zones import Recomputation, begin_recomputation, read_version
 from forgeflow.store.connection import Connection
 from forgeflow.store.listener import take_notifications
 
@@ -34,6 +35,8 @@ class Scheduler:
         self._connection: Connection | None = None
         self._leadership: Leadership | None = None
         self._passes: ticks.TickPasses | None = None
+        self._zone_version = read_version()
+        self._recomputation: Recomputation | None = None
         self._sweep_at = self._go_on_at = 0.0
         self._is_cut_off = False
         self.is_stopped = False
@@ -55,7 +58,7 @@ class Scheduler:
                 self._campaign(self._connection)
             if self._leadership and self._passes:
                 self._lead(self._leadership, self._passes)
-                self._wait(0.0 if self.is_stopped else self._until_next_tick())
+                self._wait(0.0 if self._is_busy() else self._until_next_tick())
             else:
                 self._wait(self._config.scheduler.campaign_interval)
         except StoreUnavailable as error:
@@ -78,10 +81,17 @@ class Scheduler:
     def _campaign(self, connection: Connection) -> None:
         self._leadership = campaign(connection, self._config, self._node)
         if self._leadership:
-            self._passes = ticks.TickPasses(connection, self._config, self._leadership.term, self._go_on)
+            term = self._leadership.term
+            self._passes = ticks.TickPasses(connection, self._config, term, self._go_on)
+            self._say_alive()
+            self._recomputation = begin_recomputation(
+                connection, version=self._zone_version, term=term, go_on=self._go_on
+            )
 
     def _lead(self, leadership: Leadership, passes: ticks.TickPasses) -> None:
         passes.run_pass()
+        if self._recomputation and self._go_on() and self._recomputation.run_batch():
+            self._recomputation = None
         if boottime() >= self._sweep_at:
             self._say_alive()
             sweep_orphans(leadership.connection, self._config)
@@ -94,6 +104,10 @@ class Scheduler:
             self._say_alive()
             self._wait(0.0)
         return not self.is_stopped
+
+    def _is_busy(self) -> bool:
+        """Whether the next pass is not to wait for its time."""
+        return self.is_stopped or (self._recomputation is not None and not self._recomputation.is_waiting)
 
     def _until_next_tick(self) -> float:
         """Passes keep step with the wall clock, so that a tick on a whole second is late by milliseconds only."""
@@ -116,7 +130,7 @@ class Scheduler:
     def _close(self) -> None:
         if self._connection:
             self._connection.close()
-        self._connection = self._leadership = self._passes = None
+        self._connection = self._leadership = self._passes = self._recomputation = None
 
     def stop(self) -> None:
         """Give up leadership at once."""

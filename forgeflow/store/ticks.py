@@ -218,3 +218,56 @@ def skipped_ticks(connection: Connection, *, job_id: UUID, after: datetime) -> s
     """Ticks to come that somebody has taken out."""
     rows = fetch_all(connection, "ticks/skipped_ticks", _TickAt, {"job_id": job_id, "after": after})
     return {row.tick_at for row in rows}
+
+
+# Time zone data
+
+
+@dataclass(frozen=True, slots=True)
+class FutureTick:
+    """A job's next tick and what it is computed from: the first one after `computed_after`."""
+
+    id: UUID
+    name: str
+    version: int
+    cron_expr: str
+    timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+    next_run_at: datetime
+    computed_after: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _ZoneVersion:
+    version: str | None
+
+
+def find_zone_version(connection: Connection) -> str | None:
+    row = fetch_one(connection, "ticks/find_zone_version", _ZoneVersion)
+    return row.version if row else None
+
+
+def record_zone_version(connection: Connection, *, version: str, term: int) -> None:
+    execute(connection, "ticks/record_zone_version", {"version": version, "term": term})
+
+
+def future_ticks(
+    connection: Connection, *, after: UUID | None, only: Sequence[UUID] | None, max_rows: int
+) -> list[FutureTick]:
+    """A page by id, of all jobs or of `only` those; nothing is locked."""
+    parameters = {"after": after, "only": None if only is None else list(only), "max_rows": max_rows}
+    return fetch_all(connection, "ticks/future_ticks", FutureTick, parameters)
+
+
+def move_ticks(
+    connection: Connection,
+    *,
+    job_ids: Sequence[UUID],
+    versions: Sequence[int],
+    old: Sequence[datetime],
+    new: Sequence[datetime | None],
+) -> list[UUID]:
+    """The jobs whose tick was moved; the lists go together, an entry for each job.  Waits for nobody."""
+    parameters = {"job_ids": list(job_ids), "versions": list(versions), "old": list(old), "new": list(new)}
+    return [row.id for row in fetch_all(connection, "ticks/move_ticks", _JobId, parameters)]
