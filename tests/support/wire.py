@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 class Mode(Enum):
     PASS = "pass"
-    HOLE = "black hole"  # nothing arrives, nothing is closed
+    HOLE = "black hole"  # nothing arrives, not even that a side closes
     DEAF = "answers are lost"  # what the client says arrives, what the server says does not
     LATE = "answers are late"  # what the client says arrives at once, what the server says is held back for a while
 
@@ -106,7 +106,10 @@ class Wire:
             threading.Thread(target=self._pump, args=(server, client, Mode.DEAF), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, stopped_by: Mode) -> None:
-        """Pass on until one side closes; what comes in a mode that stops this direction is lost."""
+        """Pass on until one side closes; what comes in a mode that stops this direction is lost.
+
+        The other side of a black hole learns of a close only when the hole is gone, as from a machine without a cable.
+        """
         held: list[tuple[float, bytes]] = []
         with contextlib.suppress(OSError):
             while True:
@@ -119,6 +122,8 @@ class Wire:
                     held.append((time.monotonic() + delay, data))
                 while held and (self._mode is not Mode.LATE or time.monotonic() >= held[0][0]):
                     sink.sendall(held.pop(0)[1])
+        with self._changed:
+            self._changed.wait_for(lambda: self._mode is not Mode.HOLE)
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
