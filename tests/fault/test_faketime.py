@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
-from forgeflow.service.jobs import trigger_job
+from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store.connection import Connection
 from tests.support.faketime import FakedClock, faked_clock, find_library, server_with
 from tests.support.processes import NodeProcess, kill_tree, nodes, nothing_left_behind

@@ -64,7 +64,7 @@ def test_reload_replaces_every_process_and_running_jobs_end_in_peace(
     run = wait_for_status(connection, running, "succeeded")
     assert (run.attempt, run.output_head) == (1, "unharmed\n")
     wait_for(lambda: generations(node) == ["courier 2", "scheduler 2", "worker 2", "worker 2"])
-    assert not set(before) & set(children_of(node.pid))
+    wait_for(lambda: not set(before) & set(children_of(node.pid)), why="a child on its way out has no title any more")
     assert "child died" not in node.log_text()
     assert node.stop() == 0
 

@@ -248,7 +248,6 @@ def test_two_leaders_by_force_fire_each_of_two_thousand_ticks_once(
     assert all("was moved by somebody else" not in leader.log_text() for leader in leaders)
 
 
-@pytest.mark.xfail(strict=True, reason="scheduler.ticks says `tick fired run_id=None` of a tick that the guard refused")
 def test_tick_that_had_fired_before_is_not_told_as_fired(start_node: StartNode, connection: Connection) -> None:
     """As when another leader was faster: the guard refuses it, and the log says so instead."""
     node = start_node(server__roles="scheduler")
