@@ -47,8 +47,10 @@ def plan_ticks(
     """
     grace_start = now - timedelta(seconds=misfire_grace)
     in_grace = [due_at] if due_at > grace_start else []
-    in_grace += timetable.between(max(due_at, grace_start), now, _ticks_within(misfire_grace))
-    next_at = timetable.next_after(now)
+    next_at = timetable.next_after(max(due_at, grace_start))
+    while next_at and next_at <= now:
+        in_grace.append(next_at)
+        next_at = timetable.next_after(next_at)
     kept = _latest_missed(timetable, due_at, grace_start, {"skip": 0, "once": 1, "all": limit}[catch_up])
     on_time = tuple(in_grace) if catch_up == "all" else _thin_burst(in_grace, now)
     coalesced = [tick for tick in in_grace if tick not in on_time]
@@ -59,10 +61,6 @@ def plan_ticks(
         _missed(timetable, due_at, grace_start, kept),
         (coalesced[0], coalesced[-1]) if coalesced else None,
     )
-
-
-def _ticks_within(seconds: float) -> int:
-    return int(seconds) + 2
 
 
 def _latest_missed(timetable: Timetable, due_at: datetime, end: datetime, count: int) -> tuple[datetime, ...]:

@@ -22,11 +22,12 @@ from forgeflow.store.ticks import DueJob, Gap, NewTick
 log = structlog.get_logger()
 
 # A transaction is over when it has so many jobs or, but for the last job's, so many ticks.
-_MAX_JOBS = 200
-_MAX_TICKS = 1000
+_MAX_JOBS = 500
+_MAX_TICKS = 2000
 # A schedule that this machine cannot read (other tz data) must neither stop the others nor be forgotten.
 _UNREADABLE_PAUSE = timedelta(minutes=5)
 _MOMENT = timedelta(microseconds=1)
+_MAX_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +44,31 @@ class _JobPass:
 
     job: DueJob
     plan: TickPlan
+    new_ticks: list[NewTick] = field(default_factory=list)
     fired: list[tuple[datetime, UUID, str]] = field(default_factory=list)  # tick, run, trigger
     blocked: list[tuple[datetime, UUID]] = field(default_factory=list)  # tick, the run in its way
     is_resumed: bool = False
-
-    def new_ticks(self) -> list[NewTick]:
-        on_time = "cron" if self.job.cron_expr else "once"
-        owed = [(tick, "catch_up") for tick in self.plan.caught_up] + [(tick, on_time) for tick in self.plan.on_time]
-        return [NewTick(self.job.id, tick, self._due(tick), trigger) for tick, trigger in owed]
-
-    def _due(self, tick: datetime) -> datetime:
-        try:
-            return tick + jitter_delay(self.job.id, tick, self.job.jitter_seconds)
-        except OverflowError:
-            return tick
 
     def gaps(self) -> list[tuple[UUID, Gap]]:
         stretches = (("missed", self.plan.missed), ("coalesced", self.plan.coalesced))
         return [(self.job.id, Gap(*stretch, reason)) for reason, stretch in stretches if stretch]
 
-    def tell(self) -> None:
-        bound = log.bind(job_id=str(self.job.id))
+    def tell_exceptions(self) -> None:
+        """What is not as ever; ticks that have their runs are told by the batch."""
+        job_id = str(self.job.id)
         if self.is_resumed:
-            bound.info("pause ended", until=self.job.next_run_at.isoformat())
-        for tick_at, run_id, trigger in self.fired:
-            bound.info("tick fired", tick_at=tick_at.isoformat(), run_id=str(run_id), trigger=trigger)
+            log.info("pause ended", job_id=job_id, until=_text(self.job.next_run_at))
         for tick_at, run_id in self.blocked:
-            bound.info("tick skipped", tick_at=tick_at.isoformat(), blocked_by=str(run_id), overlap=self.job.overlap)
+            log.info(
+                "tick skipped",
+                job_id=job_id,
+                tick_at=_text(tick_at),
+                overlap=self.job.overlap,
+                blocked_by=str(run_id),
+            )
         for _, gap in self.gaps():
-            bound.warning("ticks not run", reason=gap.reason, from_at=gap.from_at.isoformat(), to_at=str(gap.to_at))
+            to_at = gap.to_at and _text(gap.to_at)
+            log.warning("ticks not run", job_id=job_id, reason=gap.reason, from_at=_text(gap.from_at), to_at=to_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +79,21 @@ class _Batch:
     @property
     def runs(self) -> int:
         return sum(len(each.fired) for each in self.done)
+
+    def tell(self) -> None:
+        """A line for each tick or, for many, one for all: the ledger has them, and a line costs more than its tick."""
+        is_short = self.runs <= _MAX_LINES
+        if not is_short:
+            log.info("ticks fired", runs=self.runs, jobs=len(self.done))
+        for each in self.done:
+            each.tell_exceptions()
+            for tick_at, run_id, trigger in each.fired if is_short else ():
+                job_id = str(each.job.id)
+                log.info("tick fired", job_id=job_id, tick_at=_text(tick_at), run_id=str(run_id), trigger=trigger)
+
+
+def _text(instant: datetime) -> str:
+    return instant.isoformat()
 
 
 class TickPasses:
@@ -114,8 +126,7 @@ class TickPasses:
             return PassResult(0, 0)
         while self._go_on():
             batch = self._fire_batch()
-            for each in batch.done:
-                each.tell()
+            batch.tell()
             jobs, fired = jobs + len(batch.done), fired + batch.runs
             if batch.runs:
                 runs.announce_due(self._connection)
@@ -162,14 +173,16 @@ class TickPasses:
 
         Those that must not overlap are decided on one by one. Ends early when there are many ticks.
         """
-        done: list[_JobPass] = []
+        exclusive: list[_JobPass] = []
+        free: list[_JobPass] = []
+        count = 0
         for job in due:
             self._go_on()
-            done.append(self._plan(job))
-            if sum(len(each.plan.caught_up) + len(each.plan.on_time) for each in done) >= _MAX_TICKS:
+            planned = self._plan(job)
+            (exclusive if job.overlap != "allow" and planned.new_ticks else free).append(planned)
+            count += len(planned.new_ticks)
+            if count >= _MAX_TICKS:
                 break
-        exclusive = [each for each in done if each.job.overlap != "allow" and each.new_ticks()]
-        free = [each for each in done if each not in exclusive]
         done = self._fire_exclusively(exclusive) + self._fire_freely(free)
         if gaps := [gap for each in done for gap in each.gaps()]:
             ticks.record_gaps(self._connection, gaps=gaps)
@@ -180,7 +193,8 @@ class TickPasses:
         if job.status == JobStatus.PAUSED:
             return self._resume(job)
         try:
-            return _JobPass(job, _plan(job, self._config))
+            plan = _plan(job, self._config)
+            return _JobPass(job, plan, _new_ticks(job, plan))
         except (CronError, ValueError, OverflowError) as error:  # the last near the ends of the calendar
             log.error("schedule cannot be read", job_id=str(job.id), reason=str(error))
             return _JobPass(job, TickPlan((), (), job.now + _UNREADABLE_PAUSE))
@@ -202,17 +216,15 @@ class TickPasses:
 
     def _fire_freely(self, jobs: list[_JobPass]) -> list[_JobPass]:
         """Jobs whose runs may overlap."""
-        new = [tick for each in jobs for tick in each.new_ticks()]
+        new = [tick for each in jobs for tick in each.new_ticks]
         if not new:
             return jobs
         fired = ticks.fire_ticks(self._connection, ticks=new, are_held=False, term=self._term)
         made = {(tick.job_id, tick.tick_at): tick.run_id for tick in fired}
         for each in jobs:
-            each.fired += [
-                (tick.tick_at, made[tick.job_id, tick.tick_at], tick.trigger)
-                for tick in each.new_ticks()
-                if (tick.job_id, tick.tick_at) in made
-            ]
+            for tick in each.new_ticks:
+                if run_id := made.get((tick.job_id, tick.tick_at)):
+                    each.fired.append((tick.tick_at, run_id, tick.trigger))
         return jobs
 
     def _fire_exclusively(self, jobs: list[_JobPass]) -> list[_JobPass]:
@@ -227,7 +239,7 @@ class TickPasses:
                 in_other_hands.add(run.job_id)
         ready = [each for each in jobs if each.job.id not in in_other_hands]
         for each in ready:
-            for tick in each.new_ticks():
+            for tick in each.new_ticks:
                 self._go_on()
                 self._fire_beside(each, tick, unfinished[each.job.id])
         return ready
@@ -287,3 +299,16 @@ def _plan(job: DueJob, config: Config) -> TickPlan:
         catch_up=catch_up,
         limit=job.catch_up_limit,
     )
+
+
+def _new_ticks(job: DueJob, plan: TickPlan) -> list[NewTick]:
+    on_time = "cron" if job.cron_expr else "once"
+    owed = [(tick, "catch_up") for tick in plan.caught_up] + [(tick, on_time) for tick in plan.on_time]
+    return [NewTick(job.id, tick, _due_at(job, tick), trigger) for tick, trigger in owed]
+
+
+def _due_at(job: DueJob, tick: datetime) -> datetime:
+    try:
+        return tick + jitter_delay(job.id, tick, job.jitter_seconds) if job.jitter_seconds else tick
+    except OverflowError:
+        return tick
