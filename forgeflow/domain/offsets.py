@@ -62,7 +62,10 @@ def place_reading(zone: ZoneInfo, reading: datetime) -> datetime:
     local = reading.replace(tzinfo=zone)
     instant = local.astimezone(UTC)
     jump = read_offset(local.replace(fold=1)) - read_offset(local)
-    return find_change(zone, instant - jump, instant) if jump > timedelta() else instant
+    if jump <= timedelta():
+        return instant
+    second = instant.replace(microsecond=0)  # clocks are set at whole seconds, and `find_change` steps by them
+    return find_change(zone, second - jump, second)
 
 
 @dataclass(frozen=True, slots=True)
