@@ -45,7 +45,7 @@ class Fire:
     @property
     def offset(self) -> str:
         """Such as `+02:00`."""
-        return self.local.isoformat()[len("2026-10-25T02:30:00") :]
+        return self.local.isoformat(timespec="seconds")[len("2026-10-25T02:30:00") :]
 
 
 @dataclass(frozen=True, slots=True)
