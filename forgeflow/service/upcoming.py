@@ -40,7 +40,7 @@ def preview_job(connection: Connection, job_id: UUID, *, count: int) -> Upcoming
     except CronError as error:  # stored under other time zone data, or by another version
         return Upcoming(job, job.cron_expr, (), reason=f"its schedule cannot be read: {error}")
     now = jobs.server_now(connection)
-    starts = [edge - _MOMENT for edge in (job.start_at, job.paused_until) if edge]
+    starts = [edge - _MOMENT for edge in (job.start_at, job.paused_until) if edge and edge > now]
     skipped = ticks.skipped_ticks(connection, job_id=job_id, after=now)
     seen = preview(schedule, max([now, *starts]), count, end_at=job.end_at, without=skipped)
     reason = _stopped(job)
