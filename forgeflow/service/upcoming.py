@@ -34,7 +34,7 @@ def preview_job(connection: Connection, job_id: UUID, *, count: int) -> Upcoming
     """
     job = get_job(connection, job_id)
     if job.cron_expr is None:
-        return _preview_once(job)
+        return _preview_once(connection, job)
     try:
         schedule = Schedule.parse(job.cron_expr, job.timezone)
     except CronError as error:  # stored under other time zone data, or by another version
@@ -49,15 +49,23 @@ def preview_job(connection: Connection, job_id: UUID, *, count: int) -> Upcoming
     return Upcoming(job, seen.description, () if reason else seen.fires, seen.warnings, reason)
 
 
-def _preview_once(job: JobRow) -> Upcoming:
+def _preview_once(connection: Connection, job: JobRow) -> Upcoming:
     description = describe_job(job)
     if job.run_at is None:
         why = _stopped(job) or "it has no schedule, but was due when submitted"
         return Upcoming(job, description, (), reason=why)
-    is_ahead = job.run_at >= job.paused_until if job.paused_until else bool(job.next_run_at)
-    reason = _stopped(job) or (None if is_ahead else "its time has come")
+    reason = _stopped(job) or _passed(connection, job, job.run_at)
     fires = () if reason else (Fire(job.run_at, _local(job.run_at, job.timezone)),)
     return Upcoming(job, description, fires, reason=reason)
+
+
+def _passed(connection: Connection, job: JobRow, run_at: datetime) -> str | None:
+    """Why an only time is not to come; None when it is."""
+    tick = ticks.find_tick(connection, job_id=job.id, tick_at=run_at)
+    if tick and tick.outcome == "skip_next":
+        return "its time was taken out"
+    is_ahead = run_at >= job.paused_until if job.paused_until else bool(job.next_run_at)
+    return None if is_ahead and not tick else "its time has come"
 
 
 def describe_job(job: JobRow) -> str:
