@@ -55,7 +55,8 @@ def _timetable(job: LockedJob | JobDefinition) -> Timetable | Once | None:
 
 
 def _timing(job: LockedJob | JobDefinition) -> tuple[object, ...]:
-    return job.cron_expr, job.run_at, job.timezone, job.start_at, job.end_at
+    """What decides its ticks: the zone of a job without an expression only shows its time."""
+    return job.cron_expr, job.run_at, job.timezone if job.cron_expr else None, job.start_at, job.end_at
 
 
 def _next_tick(
