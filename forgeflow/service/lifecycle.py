@@ -4,7 +4,7 @@ Each is one transaction that holds the job's row first, so that it and the tick 
 answered is in force for the next tick.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -157,17 +157,19 @@ def skip_next(connection: Connection, job_id: UUID, *, tick_at: datetime | None 
     return get_job(connection, job_id)
 
 
-def edit_job(connection: Connection, job_id: UUID, body: Mapping[str, Any], *, version: int | None = None) -> JobRow:
+def edit_job(
+    connection: Connection, job_id: UUID, body: Mapping[str, Any], *, versions: Collection[int] | None = None
+) -> JobRow:
     """Change the fields that a JSON object names. A change of its times gives it the next tick from now on.
 
     Nothing fires by an edit: ticks that are due at that moment have no run, and runs that wait stay as they are, but
-    with the new payload. With `version` only that one is changed.  Raises NotFound, StatusConflict, VersionMismatch,
-    InvalidInput.
+    with the new payload. With `versions` only one of those is changed.  Raises NotFound, StatusConflict,
+    VersionMismatch, InvalidInput.
     """
     with transaction(connection):
         job = _lock(connection, job_id)
-        if version is not None and version != job.version:
-            raise VersionMismatch(f"the job was changed: it has version {job.version}")
+        if versions is not None and job.version not in versions:
+            raise VersionMismatch(f"the job has version {job.version}, which is not the one that was asked for")
         if job.status == JobStatus.CANCELLED:
             raise StatusConflict(_CANCELLED)
         before = _definition(get_job(connection, job_id))

@@ -1,12 +1,13 @@
 """/api/jobs"""
 
+import re
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, Response, jsonify, request, url_for
 
-from forgeflow.errors import FieldProblem, InvalidInput, VersionMismatch
+from forgeflow.errors import FieldProblem, InvalidInput
 from forgeflow.service import explain, jobs, lifecycle, upcoming
 from forgeflow.service.requests import (
     read_job_request,
@@ -100,18 +101,19 @@ def edit(job_id: UUID) -> Response:
     no_parameters()
     body = json_body()
     with connection() as opened:
-        return _answer(lifecycle.edit_job(opened, job_id, body, version=_asked_version()))
+        return _answer(lifecycle.edit_job(opened, job_id, body, versions=_asked_versions()))
 
 
-def _asked_version() -> int | None:
-    """The version that If-Match names; None: any.  Raises VersionMismatch for a tag that no version has."""
-    tags = request.if_match
-    if not tags or tags.star_tag:
+def _asked_versions() -> set[int] | None:
+    """The versions that If-Match names, of which the job must have one; None: any.
+
+    A weak tag names none, for it promises too little, and neither does what is no tag of ours: a script whose
+    variable is empty must not change whatever there is.
+    """
+    if "If-Match" not in request.headers or request.if_match.star_tag:
         return None
-    for version in tags.as_set():
-        if version.isascii() and version.isdecimal() and len(version) < 10:
-            return int(version)
-    raise VersionMismatch("no version of the job has this tag")
+    tags = filter(None, request.if_match.as_set())  # an empty tag is None there
+    return {int(tag) for tag in tags if re.fullmatch(r"[1-9][0-9]{0,8}", tag, re.ASCII)}
 
 
 @blueprint.post("/<uuid:job_id>/pause")
