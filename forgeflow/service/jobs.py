@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from forgeflow.domain.document import text_problem
 from forgeflow.domain.timetable import Once, Timetable
 from forgeflow.domain.transitions import JobStatus
 from forgeflow.errors import Conflict, FieldProblem, IdempotencyConflict, InvalidInput, NotFound
@@ -109,12 +110,14 @@ def list_jobs(connection: Connection, *, before: UUID | None, max_rows: int) -> 
 
 
 def find_job(connection: Connection, text: str) -> JobRow:
-    """The job of that name, of that id, or the only one whose id begins so, with four characters at least.
+    """The job of that id, of that name, or the only one whose id begins so, with four characters at least.
 
     Raises NotFound, and InvalidInput where more than one fits.
     """
     first, last = _id_range(text)
-    found = jobs.find_jobs(connection, name=text, first=first, last=last)
+    if first and first == last and (job := jobs.get_job(connection, job_id=first)):
+        return job  # whatever others are called
+    found = [] if text_problem(text) else jobs.find_jobs(connection, name=text, first=first, last=last)
     if not found:
         raise NotFound("there is no job of that name or id")
     if len(found) > 1:
