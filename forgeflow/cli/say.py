@@ -13,7 +13,7 @@ def say(text: str) -> None:
     """A line on stdout, escaped where it might command a terminal, or where the terminal lacks a character."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    _write(text if text.isprintable() else repr(text)[1:-1])
+    _write(_harmless(text))
 
 
 def say_document(document: object) -> None:
@@ -23,7 +23,11 @@ def say_document(document: object) -> None:
 
 def complain(text: str) -> None:
     """A line on stderr, whatever `text` is made of."""
-    _write(f"forgeflow: {' '.join(text.split())}", to_stderr=True)
+    _write(f"forgeflow: {_harmless(' '.join(text.split()))}", to_stderr=True)
+
+
+def _harmless(text: str) -> str:
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def _write(text: str, *, to_stderr: bool = False) -> None:
