@@ -39,13 +39,19 @@ def exit_code(error: ForgeError) -> int:
     return next((code for kind, code in _TABLE if isinstance(error, kind)), FAILED)
 
 
+def _sentence(error: ForgeError) -> str:
+    if isinstance(error, InvalidInput) and error.problems:
+        return f"{error}: {'; '.join(problem.detail for problem in error.problems)}"
+    return str(error)
+
+
 def exit_with(action: Callable[[], int]) -> NoReturn:
     """Run a command to its end: its code, or that of its error after one line on stderr."""
     open_standard_descriptors()
     try:
         code = action()
     except ForgeError as error:
-        complain(str(error))
+        complain(_sentence(error))
         code = exit_code(error)
     except KeyboardInterrupt:
         code = INTERRUPTED

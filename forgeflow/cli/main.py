@@ -24,8 +24,8 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 def cli() -> None:
     """Cron and background jobs for more than one machine, on PostgreSQL.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 a node that cannot boot, 4 conflict or schema mismatch,
-    69 database unreachable, 75 address or folder in use, 78 configuration invalid, 130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 not found, or a node that cannot boot, 4 conflict or schema
+    mismatch, 69 database unreachable, 75 address or folder in use, 78 configuration invalid, 130 interrupted.
     """
 
 
@@ -160,29 +160,74 @@ def ping(config_file: str | None, as_json: bool, node: str | None, timeout: str)
     exit_with(lambda: run_ping(config_file, node=node, timeout=timeout, as_json=as_json))
 
 
-@cli.command("next", short_help="Show when a schedule runs next.")
-@click.argument("expressions", nargs=-1, metavar='"EXPR"')
-@click.option("--tz", "zone", metavar="ZONE", default="UTC", show_default=True, help="IANA zone of the schedule.")
+@cli.command("next", short_help="Show when a schedule, or a job, runs next.")
+@click.argument("arguments", nargs=-1, metavar='JOB | "EXPR"')
+@_CONFIG
+@click.option("--tz", "zone", metavar="ZONE", help="IANA zone of EXPR; default UTC.")
 @click.option("--count", metavar="N", default="10", show_default=True, help="How many times to show, 1 to 100.")
-@click.option("--after", metavar="INSTANT", help="Show those after it, such as 2027-03-27T12:00:00Z; default now.")
+@click.option(
+    "--after", metavar="INSTANT", help="Of EXPR show those after it, such as 2027-03-27T12:00:00Z; default now."
+)
 @_JSON
-def next_(expressions: tuple[str, ...], zone: str, count: str, after: str | None, as_json: bool) -> None:
-    """Show when a schedule runs next, in its zone and in UTC, and in words.
+def next_(
+    arguments: tuple[str, ...],
+    config_file: str | None,
+    zone: str | None,
+    count: str,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """Show when a schedule, or a job, runs next, in its zone and in UTC, and in words.
 
-    Says what changes of the clock do to it, and warns of what may surprise. Needs no database. --json prints
-    what POST /api/schedule/preview answers.
+    Says what changes of the clock do to it, and warns of what may surprise. --json prints what
+    POST /api/schedule/preview answers, for a job what GET /api/jobs/ID/next does.
 
-    EXPR has five fields, or six with the second first, or is an alias such as @daily. Exit codes: 0 shown, 2 refused,
-    with a line on stderr.
+    EXPR has five fields, or six with the second first, or is an alias such as @daily; it needs neither database nor
+    configuration. A word without @ is a JOB: its name, its id, or how its id begins, four characters at least. Of a
+    job the window, a pause and ticks taken out are heeded.
+
+    Exit codes: 0 shown, 2 refused or more than one such job, 3 no such job, 4 the database is not migrated, 69 the
+    database is unreachable, 78 the configuration is invalid.
 
     \b
     Example:
       forgeflow next "30 2 * * *" --tz Europe/Berlin --count 3
+      forgeflow next nightly
     """
     from forgeflow.cli.exits import exit_with
     from forgeflow.cli.next import run_next
 
-    exit_with(lambda: run_next(expressions, zone=zone, count=count, after=after, as_json=as_json))
+    exit_with(
+        lambda: run_next(arguments, config_file=config_file, zone=zone, count=count, after=after, as_json=as_json)
+    )
+
+
+@cli.command(short_help="Say why a job did, or did not, run at a time.")
+@click.argument("job")
+@click.argument("at")
+@_CONFIG
+@_JSON
+def explain(job: str, at: str, config_file: str | None, as_json: bool) -> None:
+    """Say why a job did, or did not, run at a time.
+
+    Prints the outcome of that tick and a sentence, the time on the job's clock and in UTC, its run, and the stretch of
+    ticks that shared its fate. --json prints what GET /api/jobs/ID/explain answers.
+
+    JOB is a name, an id, or how an id begins, four characters at least. AT is a time such as 2026-10-25T00:30:00Z, or
+    without Z or an offset what the job's own clock shows.
+
+    Exit codes: 0 explained, 2 no such time or more than one such job, 3 no such job, 4 the database is not migrated,
+    69 the database is unreachable, 78 the configuration is invalid.
+
+    \b
+    Example:
+      forgeflow explain nightly "2026-10-25 02:30"
+      forgeflow explain nightly 2026-10-25T00:30:00Z --json | jq -r .outcome
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.explain import run_explain
+
+    exit_with(lambda: run_explain(config_file, job, at, as_json=as_json))
 
 
 @cli.command()

@@ -1,37 +1,57 @@
-"""`forgeflow next`: what a schedule is going to do; asks no database and reads no configuration."""
+"""`forgeflow next`: what a schedule, or a job, is going to do.
+
+For a schedule it asks no database and reads no configuration; what a job needs is imported only for one.
+"""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from forgeflow.cli.say import say, say_document
+from forgeflow.cli.times import fire_lines
 from forgeflow.domain.instant import read_instant
-from forgeflow.domain.preview import MAX_COUNT, Preview, preview
+from forgeflow.domain.preview import MAX_COUNT, preview
 from forgeflow.domain.schedule import Schedule
 from forgeflow.errors import InvalidInput
 
 
-def run_next(expressions: tuple[str, ...], *, zone: str, count: str, after: str | None, as_json: bool) -> int:
-    """Show the next fires, now or after an instant.  Raises InvalidInput."""
-    schedule = Schedule.parse(_single(expressions), zone)
-    number, start = _read_count(count), _read_after(after)
-    seen = preview(schedule, start, number)
-    if as_json:
-        from forgeflow.web.api.documents import preview_document
+def run_next(
+    arguments: tuple[str, ...],
+    *,
+    config_file: str | None,
+    zone: str | None,
+    count: str,
+    after: str | None,
+    as_json: bool,
+) -> int:
+    """Show the next fires of a schedule, now or after an instant, or of a job.
 
-        say_document(preview_document(seen, start))
-        return 0
-    for line in _lines(seen):
-        say(line)
-    return 0
+    Raises InvalidInput, and for a job what `ask_about_job` raises.
+    """
+    asked = _single(arguments)
+    if _is_schedule(asked):
+        schedule = Schedule.parse(asked, "UTC" if zone is None else zone)
+        return _show_schedule(schedule, _read_count(count), _read_after(after), as_json=as_json)
+    if zone is not None:
+        raise InvalidInput("--tz is for an expression; a single word names a job, which has a zone of its own")
+    if after is not None:
+        raise InvalidInput("--after is for an expression; a single word names a job, which is shown from now on")
+    number = _read_count(count)
+    from forgeflow.cli.job import show_upcoming
+
+    return show_upcoming(config_file, asked, number, as_json=as_json)
 
 
-def _single(expressions: tuple[str, ...]) -> str:
-    """The expression; when it was not quoted the shell has cut it, and put file names for each `*`."""
-    if len(expressions) == 1:
-        return expressions[0]
-    found = f"got {len(expressions)} arguments" if expressions else "got none"
-    raise InvalidInput(f"expected one expression in quotes, such as '0 9 * * MON-FRI'; {found}")
+def _single(arguments: tuple[str, ...]) -> str:
+    """The argument; when an expression was not quoted the shell has cut it, and put file names for each `*`."""
+    if len(arguments) == 1:
+        return arguments[0]
+    found = f"got {len(arguments)} arguments" if arguments else "got none"
+    raise InvalidInput(f"expected a job, or one expression in quotes, such as '0 9 * * MON-FRI'; {found}")
+
+
+def _is_schedule(text: str) -> bool:
+    """No expression but an alias is one word; a job whose name is none is asked for by its id."""
+    return text.startswith("@") or text.split() != [text]
 
 
 def _read_count(text: str) -> int:
@@ -50,26 +70,16 @@ def _read_after(text: str | None) -> datetime:
         raise InvalidInput(f"--after: {error}") from error
 
 
-def _lines(seen: Preview) -> Iterator[str]:
-    zone = seen.schedule.zone
-    yield seen.description
-    if not seen.fires:
-        yield "no time is left before the year 10000"
-    has_seconds = any(fire.local.second or fire.at.second for fire in seen.fires)
-    rows = [
-        (f"{_clock(fire.local, has_seconds)} {fire.offset}", _clock(fire.at, has_seconds), fire.notes)
-        for fire in seen.fires
-    ]
-    width = max([len(zone), *(len(local) for local, _, _ in rows)])
-    if rows:
-        yield f"{zone:{width}}  UTC" if zone != "UTC" else zone
-    for local, utc, notes in rows:
-        yield f"{local:{width}}  {utc}" if zone != "UTC" else utc
-        yield from (f"    {note}" for note in notes)
-    yield from (f"warning: {warning}" for warning in seen.warnings)
+def _show_schedule(schedule: Schedule, count: int, after: datetime, *, as_json: bool) -> int:
+    seen = preview(schedule, after, count)
+    if as_json:
+        from forgeflow.web.api.documents import preview_document
 
-
-def _clock(reading: datetime, has_seconds: bool) -> str:
-    """`Sun 2026-10-25 02:30`"""
-    text = reading.replace(tzinfo=None).isoformat(" ", "seconds" if has_seconds else "minutes")
-    return f"{reading:%a} {text}"
+        say_document(preview_document(seen, after))
+        return 0
+    say(seen.description)
+    for line in fire_lines(seen.fires, schedule.zone) if seen.fires else ["no time is left before the year 10000"]:
+        say(line)
+    for warning in seen.warnings:
+        say(f"warning: {warning}")
+    return 0

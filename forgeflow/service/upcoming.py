@@ -55,7 +55,7 @@ def _preview_once(connection: Connection, job: JobRow) -> Upcoming:
         why = _stopped(job) or "it has no schedule, but was due when submitted"
         return Upcoming(job, description, (), reason=why)
     reason = _stopped(job) or _passed(connection, job, job.run_at)
-    fires = () if reason else (Fire(job.run_at, _local(job.run_at, job.timezone)),)
+    fires = () if reason else (Fire(job.run_at, local_time(job.run_at, job.timezone)),)
     return Upcoming(job, description, fires, reason=reason)
 
 
@@ -77,7 +77,7 @@ def describe_job(job: JobRow) -> str:
             return job.cron_expr
     if job.run_at is None:
         return "Once, when submitted"
-    local = _local(job.run_at, job.timezone)
+    local = local_time(job.run_at, job.timezone)
     return f"Once, on {local:%Y-%m-%d} at {local:%H:%M:%S}".removesuffix(":00")
 
 
@@ -89,7 +89,7 @@ def _stopped(job: JobRow) -> str | None:
     return None
 
 
-def _local(instant: datetime, zone: str) -> datetime:
+def local_time(instant: datetime, zone: str) -> datetime:
     """On the zone's clock; in UTC if there is none, or if it cannot show that."""
     try:
         return instant.astimezone(check_zone(zone))

@@ -98,6 +98,12 @@ def test_no_database_and_no_configuration_are_needed(tmp_path: Path) -> None:
     assert json.loads(output)["description"] == "At 00:00"
 
 
+def test_expression_imports_nothing_of_the_database() -> None:
+    heavy = "{'structlog', 'psycopg', 'pydantic', 'flask', 'forgeflow.config'}"
+    script = f"import sys, forgeflow.cli.exits, forgeflow.cli.next; print({heavy} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "set()\n"
+
+
 def test_schedule_that_is_over_says_so(tmp_path: Path) -> None:
     told = shown(tmp_path, "@yearly", "--after", "9999-06-01T00:00Z")
     assert told[1:] == ["no time is left before the year 10000"]
@@ -106,8 +112,8 @@ def test_schedule_that_is_over_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("", "expected one expression in quotes, such as '0 9 * * MON-FRI'; got none"),
-        ("0 9 x y z", "expected one expression in quotes, such as '0 9 * * MON-FRI'; got 5 arguments"),
+        ("", "expected a job, or one expression in quotes, such as '0 9 * * MON-FRI'; got none"),
+        ("0 9 x y z", "expected a job, or one expression in quotes, such as '0 9 * * MON-FRI'; got 5 arguments"),
         ("'61 * * * *'", '"61" is not a value of the minute field; expected 0 to 59'),
         ("'0 0 31 2 *'", '"0 0 31 2 *" never ticks; expected a day that its months have'),
         ("''", 'the cron expression "" has 0 fields; expected 5, or 6 with the second first'),
@@ -149,7 +155,7 @@ def test_a_near_spelling_is_suggested(tmp_path: Path, arguments: str, near: str)
 
 def test_help_has_an_example_that_works(tmp_path: Path) -> None:
     told = CliRunner().invoke(cli, ["next", "--help"], prog_name="forgeflow").output
-    (example,) = [line.strip() for line in told.splitlines() if line.startswith("    forgeflow next")]
+    example, _ = [line.strip() for line in told.splitlines() if line.startswith("    forgeflow next")]
     lines = shown(tmp_path, *shlex.split(example)[2:])
     assert lines[0] == "At 02:30"
     assert len([line for line in lines if line[:3] in ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]]) == 3

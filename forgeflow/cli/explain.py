@@ -1,0 +1,50 @@
+"""`forgeflow explain`: what became of one tick of a job, and why."""
+
+from collections.abc import Iterator
+
+from forgeflow.cli.job import ask_about_job
+from forgeflow.cli.say import say, say_document
+from forgeflow.cli.times import local_text, reading_text
+from forgeflow.service.explain import Explanation, explain_tick
+from forgeflow.store.runs import RunRow
+from forgeflow.store.ticks import Gap
+
+
+def run_explain(config_file: str | None, job: str, at: str, *, as_json: bool) -> int:
+    """Say why the job did, or did not, run then.  Raises as `ask_about_job`, and InvalidInput for what is no time."""
+    seen = ask_about_job(config_file, job, lambda connection, job_id: explain_tick(connection, job_id, at))
+    if as_json:
+        from forgeflow.web.api.documents import explanation_document
+
+        say_document(explanation_document(seen))
+        return 0
+    for line in _lines(seen):
+        say(line)
+    return 0
+
+
+def _lines(seen: Explanation) -> Iterator[str]:
+    yield f"{seen.outcome.replace('_', ' ').upper()}  {seen.reason}"
+    yield f"job   {seen.job.name} {seen.job.id}"
+    yield f"time  {_time(seen)}"
+    if seen.run:
+        yield f"run   {_run(seen.run)}"
+    if seen.gap:
+        yield f"gap   {_gap(seen.gap)}"
+
+
+def _time(seen: Explanation) -> str:
+    """On the job's clock and in UTC, or once where the two are the same."""
+    utc = f"{reading_text(seen.at)} UTC"
+    zone = str(seen.local.tzinfo)
+    return utc if zone == "UTC" else f"{local_text(seen.local)} {zone}, {utc}"
+
+
+def _run(run: RunRow) -> str:
+    code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+    return f"{run.id} {run.status}{code}{f': {run.error}' if run.error else ''}"
+
+
+def _gap(gap: Gap) -> str:
+    start = f"from {reading_text(gap.from_at, 'seconds')} UTC"
+    return f"{start} to {reading_text(gap.to_at, 'seconds')} UTC" if gap.to_at else f"{start} on"
