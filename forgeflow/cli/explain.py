@@ -1,6 +1,7 @@
 """`forgeflow explain`: what became of one tick of a job, and why."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from forgeflow.cli.job import ask_about_job
 from forgeflow.cli.say import say, say_document
@@ -30,7 +31,7 @@ def _lines(seen: Explanation) -> Iterator[str]:
     if seen.run:
         yield f"run   {_run(seen.run)}"
     if seen.gap:
-        yield f"gap   {_gap(seen.gap)}"
+        yield f"gap   {_gap(seen.gap, seen.job.paused_until)}"
 
 
 def _time(seen: Explanation) -> str:
@@ -45,6 +46,9 @@ def _run(run: RunRow) -> str:
     return f"{run.id} {run.status}{code}{f': {run.error}' if run.error else ''}"
 
 
-def _gap(gap: Gap) -> str:
+def _gap(gap: Gap, paused_until: datetime | None) -> str:
+    """From its first tick to its last; a pause that goes on is until its end, if it has one."""
     start = f"from {reading_text(gap.from_at, 'seconds')} UTC"
-    return f"{start} to {reading_text(gap.to_at, 'seconds')} UTC" if gap.to_at else f"{start} on"
+    if gap.to_at:
+        return f"{start} to {reading_text(gap.to_at, 'seconds')} UTC"
+    return f"{start} until {reading_text(paused_until, 'seconds')} UTC" if paused_until else f"{start} on"

@@ -111,6 +111,10 @@ def test_explain_of_a_pause_tells_its_reason_and_that_it_goes_on(database_url: s
     assert when == "time  Tue 2999-01-01 00:00 UTC"
     assert gap.startswith("gap   from ")
     assert gap.endswith(" UTC on")
+    lifecycle.pause_job(connection, job_id, read_pause_request({"until": "2999-06-01T00:00:00Z"}))
+    line, *_, gap = shown(database_url, "explain", "utc", "2999-01-01T00:00")
+    assert line == "PAUSED  the job was paused"
+    assert gap.endswith(" UTC until Sat 2999-06-01 00:00:00 UTC")
 
 
 def test_explain_takes_the_time_on_the_clock_of_the_job(
