@@ -19,7 +19,18 @@ import psycopg
 from tests.support.waiting import wait_for
 
 HELLO: dict[str, Any] = {"name": "hello", "executor": "shell", "payload": {"command": "echo hello from forgeflow"}}
-TABLES = ("queue", "finished_runs", "attempts", "ticks", "tick_gaps", "workers", "nodes", "leader", "jobs")
+TABLES = (
+    "queue",
+    "finished_runs",
+    "attempts",
+    "ticks",
+    "tick_gaps",
+    "job_versions",
+    "workers",
+    "nodes",
+    "leader",
+    "jobs",
+)
 
 
 @dataclass(frozen=True, slots=True)
