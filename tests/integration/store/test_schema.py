@@ -41,6 +41,40 @@ def test_migrations_run_once_and_keep_checksums(empty: Config) -> None:
         schema.require_current(connection)
 
 
+def test_a_database_in_use_is_migrated_with_what_it_has(empty: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second version on: jobs paused and cancelled, ticks that ran and were caught up, runs under way."""
+    every = schema.migrations()
+    monkeypatch.setattr(schema, "migrations", lambda: every[:2])
+    with open_for(empty) as connection:
+        schema.migrate(connection, empty)
+        connection.execute(
+            """
+            INSERT INTO jobs (name, executor, payload, cron_expr, status, next_run_at)
+            SELECT status, 'shell', '{"command": "true"}', '0 9 * * *', status,
+                   CASE WHEN status = 'active' THEN timestamptz '2026-03-02 09:00Z' END
+              FROM unnest(ARRAY['active', 'paused', 'cancelled']) AS status;
+            INSERT INTO ticks (job_id, tick_at, run_id, term)
+            SELECT id, timestamptz '2026-03-01 09:00Z' - n * interval '1 day', uuid_v7(), 1
+              FROM jobs, generate_series(1, 2) AS n WHERE status = 'active';
+            INSERT INTO tick_gaps (job_id, from_at, to_at, reason)
+            SELECT id, '2026-02-01 09:00Z', '2026-02-09 09:00Z', 'missed' FROM jobs WHERE status = 'active';
+            INSERT INTO queue (id, job_id, job_version, priority, scheduled_for, run_after, tick_at, trigger,
+                               is_catch_up, max_attempts)
+            SELECT run_id, job_id, 1, 5, tick_at, tick_at, tick_at,
+                   CASE WHEN tick_at < '2026-02-28' THEN 'catch_up' ELSE 'cron' END, tick_at < '2026-02-28', 3
+              FROM ticks;
+            """
+        )
+        monkeypatch.undo()
+        schema.migrate(connection, empty)
+        outcomes = connection.execute("SELECT outcome FROM ticks ORDER BY tick_at").fetchall()
+        assert outcomes == [("caught_up",), ("ran",)]
+        owner = make_worker(connection)
+        for run in claim(connection, owner, 5):
+            assert finish(connection, owner, success(run)) == [run.id]
+        assert connection.execute("SELECT count(*) FROM finished_runs").fetchone() == (2,)
+
+
 def test_migrations_of_many_nodes_at_once_run_once(empty: Config) -> None:
     applied: list[int] = []
 
