@@ -37,28 +37,10 @@ class JobDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job as the API shows it."""
+class JobRow(JobDefinition):
+    """A job as the API shows it: what it is, and how it is doing."""
 
     id: UUID
-    name: str
-    description: str
-    tags: list[str]
-    executor: str
-    payload: dict[str, Any]
-    cron_expr: str | None
-    run_at: datetime | None
-    timezone: str
-    start_at: datetime | None
-    end_at: datetime | None
-    jitter_seconds: float
-    priority: int
-    max_attempts: int
-    timeout_seconds: float
-    catch_up: str
-    catch_up_limit: int
-    overlap: str
-    on_lease_loss: str
     idempotency_key: str | None
     status: str
     paused_until: datetime | None
@@ -74,34 +56,28 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LockedJob:
+class Timing:
+    """When a job is due, or was at some time."""
+
+    cron_expr: str | None
+    run_at: datetime | None
+    timezone: str
+    start_at: datetime | None
+    end_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJob(Timing):
     """What a change of a job is decided on; `now` is the database's clock."""
 
     status: str
     next_run_at: datetime | None
-    cron_expr: str | None
-    run_at: datetime | None
-    timezone: str
-    start_at: datetime | None
-    end_at: datetime | None
     catch_up_limit: int
     overlap: str
-    executor: str
     paused_until: datetime | None
     pause_reason: str | None
     version: int
     now: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """When a job was due, at some time."""
-
-    cron_expr: str | None
-    run_at: datetime | None
-    timezone: str
-    start_at: datetime | None
-    end_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
