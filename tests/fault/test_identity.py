@@ -55,11 +55,12 @@ def test_node_of_the_name_of_a_lost_one_elsewhere_waits_for_its_lease(
     """Whether a machine that is silent still lives, nobody here can know before its lease has passed."""
     connection.execute(
         "INSERT INTO nodes (boot_id, worker_id, hostname, machine, pid, roles, concurrency, version, lease_expires_at)"
-        " VALUES (gen_random_uuid(), 'alpha', 'a-host', 'a-machine', 1, '{worker}', 1, '0', now() + interval '1.5 s')"
+        " VALUES (gen_random_uuid(), 'alpha', 'a-host', 'a-machine', 1, '{worker}', 1, '0', now() + interval '1 hour')"
     )
     node = start_node(worker__id="alpha")
     node.wait_for_log("has a lease")
     assert "node ready" not in node.log_text()
+    connection.execute("UPDATE nodes SET lease_expires_at = now() WHERE hostname = 'a-host'")
     node.wait_for_log("node ready")
     wait_for_status(connection, submit(connection, "true"), "succeeded")
 
