@@ -265,7 +265,8 @@ def test_database_that_hangs_does_not_hang_the_command(
 ) -> None:
     began = time.monotonic()
     with Wire(database_url) as wire, wire.broken(Mode.HOLE):
-        code, _ = refused(tmp_path, *asked(arguments, "yearly"), FORGEFLOW_DATABASE_URL=wire.url)
+        settings = {"FORGEFLOW_DATABASE_URL": wire.url, "FORGEFLOW_DATABASE_CONNECT_TIMEOUT": "2s"}
+        code, _ = refused(tmp_path, *asked(arguments, "yearly"), **settings)
     assert code == 69
     assert time.monotonic() - began < 35
 

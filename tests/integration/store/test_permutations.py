@@ -22,6 +22,14 @@ from tests.support.scenario import (
     success,
 )
 from tests.support.sessions import ORDERS, play
+from tests.support.web import empty_tables, open_database
+
+
+@pytest.fixture
+def database_url(module_database: str) -> str:
+    with open_database(module_database) as opened:
+        empty_tables(opened)
+    return module_database
 
 
 @pytest.fixture(params=ORDERS)

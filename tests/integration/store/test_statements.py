@@ -63,6 +63,11 @@ def spelled_out(function: Callable[..., object]) -> set[str]:
     return names
 
 
+@pytest.fixture
+def database_url(module_database: str) -> str:
+    return module_database
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_has_its_function_with_the_same_parameters(name: str) -> None:
     folder, _, function_name = name.partition("/")
