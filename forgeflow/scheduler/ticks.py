@@ -26,6 +26,8 @@ _MAX_JOBS = 500
 _MAX_TICKS = 2000
 # A schedule that this machine cannot read (other tz data) must neither stop the others nor be forgotten.
 _UNREADABLE_PAUSE = timedelta(minutes=5)
+# Such a clock is no tick, for these are whole seconds: it says when to look again.
+_NO_TICK = 1
 _MOMENT = timedelta(microseconds=1)
 _MAX_LINES = 20
 
@@ -193,11 +195,12 @@ class TickPasses:
         if job.status == JobStatus.PAUSED:
             return self._resume(job)
         try:
-            plan = _plan(job, self._config)
+            plan = _plan_job(job, self._config)
             return _JobPass(job, plan, _new_ticks(job, plan))
         except (CronError, ValueError, OverflowError) as error:  # the last near the ends of the calendar
             log.error("schedule cannot be read", job_id=str(job.id), reason=str(error))
-            return _JobPass(job, TickPlan((), (), job.now + _UNREADABLE_PAUSE))
+            look_again = (job.now + _UNREADABLE_PAUSE).replace(microsecond=_NO_TICK)
+            return _JobPass(job, TickPlan((), (), look_again, missed=(job.next_run_at, job.now)))
 
     def _resume(self, job: DueJob) -> _JobPass:
         """A pause is over; its clock gets the first tick from then on, which may be due already."""
@@ -287,12 +290,15 @@ class TickPasses:
                 raise StoreError(f"the clock of job {job_id} was moved by somebody else while it was locked")
 
 
-def _plan(job: DueJob, config: Config) -> TickPlan:
+def _plan_job(job: DueJob, config: Config) -> TickPlan:
     if job.cron_expr is None:
         return plan_once(job.next_run_at)
+    timetable = Timetable(Schedule(job.cron_expr, job.timezone), job.start_at, job.end_at)
+    if job.next_run_at.microsecond == _NO_TICK:  # it could not be read, and can again
+        return TickPlan((), (), timetable.next_after(job.now), missed=(job.next_run_at, job.now))
     catch_up: CatchUp = job.catch_up  # type: ignore[assignment] # a constraint of the table
     return plan_ticks(
-        Timetable(Schedule(job.cron_expr, job.timezone), job.start_at, job.end_at),
+        timetable,
         job.next_run_at,
         job.now,
         misfire_grace=config.scheduler.misfire_grace,

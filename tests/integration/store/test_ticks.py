@@ -195,6 +195,24 @@ def test_unreadable_schedule_stops_no_other_job(config: Config, connection: Conn
     assert later > due + timedelta(minutes=5)
 
 
+def test_schedule_that_can_be_read_again_runs_at_its_ticks(config: Config, connection: Connection) -> None:
+    """The time to look again is none of them; what came meanwhile is accounted for."""
+    due = database_now(connection).replace(microsecond=0) - timedelta(minutes=1)
+    job_id = make_job(connection, cron_expr="not a schedule", next_run_at=due)
+    passes.TickPasses(connection, config, 1).run_pass()
+    connection.execute(
+        "UPDATE jobs SET cron_expr = '0 0 1 1 *', next_run_at = next_run_at - interval '6 minutes' WHERE id = %s",
+        [job_id],
+    )
+    passes.TickPasses(connection, config, 1).run_pass()
+    assert runs_of(connection, job_id) == []
+    following = next_run(connection, job_id)
+    assert following
+    assert (following.month, following.day, following.microsecond) == (1, 1, 0)
+    gaps = connection.execute("SELECT from_at, reason FROM tick_gaps WHERE job_id = %s ORDER BY from_at", [job_id])
+    assert ("missed",) in [row[1:] for row in gaps.fetchall()]
+
+
 def test_fired_ticks_are_announced_after_the_commit(config: Config, connection: Connection, second: Connection) -> None:
     second.execute("LISTEN forgeflow_due")
     due = database_now(connection)
