@@ -259,7 +259,7 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) ->
                 "memory", f"its processes took {taken} MiB, more than executor.shell.memory_limit", charged=True
             )
         case "cancelled":
-            return Failure("cancelled", "stopped because its job was cancelled", charged=False)
+            return Failure("cancelled", "stopped", charged=False)
         case "fenced":
             return Failure("fenced", "stopped because its node could not renew the lease", charged=False)
         case "lost":

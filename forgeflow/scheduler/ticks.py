@@ -277,7 +277,7 @@ class TickPasses:
 
     def _end_others(self, job_id: UUID, run_id: UUID) -> None:
         runs.cancel_pending_runs(self._connection, job_id=job_id, reason=REPLACED, but=run_id)
-        if runs.request_cancel(self._connection, job_id=job_id):
+        if runs.request_cancel(self._connection, job_id=job_id, reason=REPLACED):
             self._is_stopping_runs = True
 
     def _advance(self, jobs: list[_JobPass]) -> None:

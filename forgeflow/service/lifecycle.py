@@ -129,7 +129,7 @@ def cancel_job(connection: Connection, job_id: UUID) -> JobRow:
             _stop_ticks(connection, job_id, job, "cancelled")
             jobs.set_status(connection, job_id=job_id, status=status, next_run_at=None)
             runs.cancel_pending_runs(connection, job_id=job_id, reason="its job was cancelled")
-            is_stopping = bool(runs.request_cancel(connection, job_id=job_id))
+            is_stopping = bool(runs.request_cancel(connection, job_id=job_id, reason="its job was cancelled"))
     if is_stopping:
         runs.announce_cancel(connection)
     return get_job(connection, job_id)
@@ -239,7 +239,7 @@ def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | 
             raise Conflict(f"a run of this job is in the way, and its overlap is {overlap}: {decision.blocked_by}")
         if decision.is_replacing:
             runs.cancel_pending_runs(connection, job_id=job_id, reason=REPLACED)
-            is_stopping = bool(runs.request_cancel(connection, job_id=job_id))
+            is_stopping = bool(runs.request_cancel(connection, job_id=job_id, reason=REPLACED))
         run_id = runs.enqueue_run(connection, job_id=job_id, trigger="manual", payload=own, is_held=decision.is_held)
         assert run_id, "the job is locked, and not cancelled"
         if decision.is_held:

@@ -307,9 +307,9 @@ def cancel_pending_runs(connection: Connection, *, job_id: UUID, reason: str, bu
     return fetch_all(connection, "runs/cancel_pending_runs", RowId, parameters)
 
 
-def request_cancel(connection: Connection, *, job_id: UUID) -> list[RowId]:
+def request_cancel(connection: Connection, *, job_id: UUID, reason: str) -> list[RowId]:
     """Ask for the running runs of a job to be stopped; their workers hear it from their masters."""
-    return fetch_all(connection, "runs/request_cancel", RowId, {"job_id": job_id})
+    return fetch_all(connection, "runs/request_cancel", RowId, {"job_id": job_id, "reason": reason})
 
 
 def get_run(connection: Connection, *, run_id: UUID) -> RunRow | None:

@@ -56,7 +56,9 @@ kept AS (
             status, exit_code, error, error_type, output_head, output_tail, output_bytes)
     SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
            d.retry_of, d.max_attempts, d.attempt, o.failures, d.interruptions, d.boot_id, d.child, o.worker_id,
-           d.started_at, d.cancel_requested_at, d.payload, o.status, o.exit_code, o.error, o.error_type, o.output_head,
+           d.started_at, d.cancel_requested_at, d.payload, o.status, o.exit_code,
+           CASE WHEN o.status = 'cancelled' THEN coalesce('stopped: ' || d.cancel_reason, o.error) ELSE o.error END,
+           o.error_type, o.output_head,
            o.output_tail, o.output_bytes
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
 SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds,

@@ -52,7 +52,9 @@ kept AS (
     SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
            d.retry_of, d.max_attempts, d.attempt, o.failures_now, d.interruptions, d.boot_id, d.child,
            %(worker_id)s::text, d.started_at,
-           d.cancel_requested_at, d.payload, o.status, %(error)s::text, %(error_type)s::text
+           d.cancel_requested_at, d.payload, o.status,
+           CASE WHEN o.status = 'cancelled' THEN coalesce('stopped: ' || d.cancel_reason, %(error)s::text)
+                ELSE %(error)s::text END, %(error_type)s::text
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
 SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds,
        o.has_follower AND o.status <> 'pending' AS frees_held

@@ -55,6 +55,7 @@ CREATE UNIQUE INDEX tick_gaps_one_open_idx ON tick_gaps (job_id) WHERE to_at IS 
 -- A payload here is one run's own, instead of its job's.
 ALTER TABLE queue
     ADD COLUMN payload jsonb,
+    ADD COLUMN cancel_reason text,
     ADD COLUMN has_follower boolean NOT NULL DEFAULT false,
     ADD COLUMN is_held boolean NOT NULL GENERATED ALWAYS AS (run_after = held_until()) STORED,
     ADD CONSTRAINT queue_payload_is_object CHECK (jsonb_typeof(payload) = 'object'),

@@ -298,7 +298,7 @@ class World:
                 fail(self.connection, self.owner, failure(self.run, "interrupted", charged=False))
             case RunEvent.CANCEL:
                 runs.cancel_pending_runs(self.connection, job_id=self.job_id, reason="test")
-                runs.request_cancel(self.connection, job_id=self.job_id)
+                runs.request_cancel(self.connection, job_id=self.job_id, reason="test")
 
 
 @pytest.mark.parametrize("event", RunEvent)
