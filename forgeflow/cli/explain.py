@@ -25,13 +25,23 @@ def run_explain(config_file: str | None, job: str, at: str, *, as_json: bool) ->
 
 
 def _lines(seen: Explanation) -> Iterator[str]:
-    yield f"{seen.outcome.replace('_', ' ').upper()}  {seen.reason}"
+    yield f"{_heading(seen)}  {seen.reason}"
     yield f"job   {seen.job.name} {seen.job.id}"
     yield f"time  {_time(seen)}"
+    yield from (f"note  {note}" for note in seen.notes)
     if seen.run:
         yield f"run   {_run(seen.run)}"
     if seen.gap:
         yield f"gap   {_gap(seen.gap, seen.job.paused_until)}"
+
+
+def _heading(seen: Explanation) -> str:
+    """What is asked most: how its run fared, where there is one."""
+    words = seen.outcome.replace("_", " ").upper()
+    if not seen.run:
+        return words
+    status = seen.run.status.upper()
+    return status if words == "RAN" else f"{words}, {status}"
 
 
 def _time(seen: Explanation) -> str:
@@ -43,7 +53,7 @@ def _time(seen: Explanation) -> str:
 
 def _run(run: RunRow) -> str:
     code = "" if run.exit_code is None else f", exit code {run.exit_code}"
-    return f"{run.id} {run.status}{code}{f': {run.error}' if run.error else ''}"
+    return f"{run.id} {run.status}{code}"
 
 
 def _gap(gap: Gap, paused_until: datetime | None) -> str:

@@ -59,4 +59,6 @@ def _lines(upcoming: Upcoming) -> Iterator[str]:
         yield from fire_lines(upcoming.fires, str(upcoming.fires[0].local.tzinfo))
         if job.jitter_seconds:
             yield f"each run waits up to {job.jitter_seconds:g} s more"
+    for tick in upcoming.skipped:
+        yield f"taken out: {local_text(local_time(tick, job.timezone))}"
     yield from (f"warning: {warning}" for warning in upcoming.warnings)

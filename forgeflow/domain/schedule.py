@@ -94,6 +94,11 @@ class Schedule:
             return None
         return (earliest, latest) if earliest < last else None
 
+    @property
+    def is_interval(self) -> bool:
+        """Whether it follows real time through changes of the clock."""
+        return _compile(self.expr, self.zone).is_interval
+
     def describe(self) -> str:
         """The schedule in English, `At 09:00, Monday through Friday`; the expression itself where that is clearer.
 
@@ -140,8 +145,12 @@ def _zone_names() -> frozenset[str]:
 
 
 def _suggest_zone(name: str) -> str:
-    by_lower = {known.lower(): known for known in _zone_names()}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
+    """The nearest name, or that of the city; never for an abbreviation, which has none of the same meaning."""
+    text = name.lower().replace(" ", "_")
+    cities = {known.lower().rpartition("/")[2]: known for known in sorted(_zone_names()) if "/" in known}
+    by_lower = {**cities, **{known.lower(): known for known in _zone_names()}}
+    cutoff = 0.75 if len(text) > 5 else 1.0
+    near = difflib.get_close_matches(text, by_lower, n=1, cutoff=cutoff)
     return by_lower[near[0]] if near else "Europe/Berlin"
 
 

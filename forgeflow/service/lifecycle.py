@@ -148,12 +148,27 @@ def skip_next(connection: Connection, job_id: UUID, *, tick_at: datetime | None 
         if not (seen and seen.outcome == "skip_next"):
             tick = None if job.status == JobStatus.PAUSED else job.next_run_at
             if tick is None:
-                raise Conflict(f"the job has no tick to come: it is {job.status}")
+                is_paused = job.status == JobStatus.PAUSED
+                raise Conflict("the job is paused: resume it first" if is_paused else "the job has no tick to come")
             if tick_at and tick_at != tick:
-                raise Conflict(f"the next tick of the job is {tick.isoformat()}")
+                raise Conflict(f"the next tick of the job is {tick.isoformat().replace('+00:00', 'Z')}")
             ticks.skip_tick(connection, job_id=job_id, tick_at=tick, outcome="skip_next")
             following = _next_tick(connection, job_id, _timetable(job), tick)
             jobs.set_clock(connection, job_id=job_id, next_run_at=following)
+    return get_job(connection, job_id)
+
+
+def unskip(connection: Connection, job_id: UUID, *, tick_at: datetime | None = None) -> JobRow:
+    """Take ticks back in that were taken out and are to come: all, or that one.  Raises NotFound, StatusConflict."""
+    with transaction(connection):
+        job = _lock(connection, job_id)
+        if job.status == JobStatus.CANCELLED:
+            raise StatusConflict(_CANCELLED)
+        back = ticks.unskip_ticks(connection, job_id=job_id, tick_at=tick_at)
+        if back and job.status == JobStatus.ACTIVE:
+            tick = _next_tick(connection, job_id, _timetable(job), job.now)
+            if tick and (job.next_run_at is None or tick < job.next_run_at):
+                jobs.set_clock(connection, job_id=job_id, next_run_at=tick)
     return get_job(connection, job_id)
 
 
@@ -176,14 +191,23 @@ def edit_job(
         after = read_job_edit(before, dict(body)).definition()
         if after != before:
             clock = job.next_run_at
+            _check_has_time(before, after)
             if _timing(after) != _timing(job):
                 clock = _edited_clock(connection, job_id, job, _timetable(after))
-            jobs.edit_job(connection, job_id=job_id, definition=after, next_run_at=clock)
+            jobs.edit_job(connection, job_id=job_id, definition=after, next_run_at=clock, now=job.now)
     return get_job(connection, job_id)
 
 
 def _definition(job: JobRow) -> JobDefinition:
     return JobDefinition(**{name: getattr(job, name) for name in JobDefinition.__slots__})
+
+
+def _check_has_time(before: JobDefinition, after: JobDefinition) -> None:
+    """A job that loses its only time by an edit would never run again, and be shown as completed."""
+    if (before.cron_expr or before.run_at) and not (after.cron_expr or after.run_at):
+        name = "cron_expr" if before.cron_expr else "run_at"
+        detail = "would leave the job without a time; give it another one, or pause the job"
+        raise InvalidInput("the job would never run", [FieldProblem(f"#/{name}", detail, "no-time")])
 
 
 def _edited_clock(

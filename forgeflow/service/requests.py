@@ -1,6 +1,7 @@
 """What the body of a request may say; every bad field is named, none of the refused values is repeated."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -129,15 +130,40 @@ class PreviewRequest(_Body):
 _Request = TypeVar("_Request", bound=_Body)
 
 
-def _problems(error: ValidationError) -> list[FieldProblem]:
+# What people call fields that have another name here.
+_OTHER_NAMES = {
+    "cron": "cron_expr",
+    "schedule": "cron_expr",
+    "expression": "cron_expr",
+    "at": "run_at",
+    "tz": "timezone",
+    "zone": "timezone",
+    "start": "start_at",
+    "end": "end_at",
+    "jitter": "jitter_seconds",
+    "timeout": "timeout_seconds",
+    "attempts": "max_attempts",
+    "retries": "max_attempts",
+}
+
+
+def _problems(error: ValidationError, known: Collection[str]) -> list[FieldProblem]:
     return [
         FieldProblem(
             pointer(problem["loc"]),
-            _MESSAGES.get(problem["type"], problem["msg"].removeprefix("Value error, ")),
+            _MESSAGES.get(problem["type"], problem["msg"].removeprefix("Value error, "))
+            + (_suggest(problem["loc"], known) if problem["type"] == "extra_forbidden" else ""),
             problem["type"].replace("_", "-"),
         )
         for problem in error.errors(include_url=False, include_input=False)
     ]
+
+
+def _suggest(place: tuple[int | str, ...], known: Collection[str]) -> str:
+    """The name that was meant, of a field at the top."""
+    name = str(place[0]).lower()
+    other = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f"; did you mean {other[0]}?" if len(place) == 1 and other and other[0] in known else ""
 
 
 def _schedule_problems(body: dict[str, Any]) -> list[FieldProblem]:
@@ -160,7 +186,7 @@ def _schedule_problems(body: dict[str, Any]) -> list[FieldProblem]:
 def _two_schedules(body: dict[str, Any]) -> list[FieldProblem]:
     if body.get("cron_expr") is None or body.get("run_at") is None:
         return []
-    detail = "cron_expr and run_at exclude each other; expected one of them, or neither to run now"
+    detail = "cron_expr and run_at exclude each other; expected one of them, the other left out or null"
     return [FieldProblem(where, detail, "two-schedules") for where in ("#/cron_expr", "#/run_at")]
 
 
@@ -185,7 +211,7 @@ def _read(kind: type[_Request], body: dict[str, Any], what: str, found: Sequence
         request = kind.model_validate(body)
     except ValidationError as error:
         named = {problem.pointer for problem in problems}
-        problems += [problem for problem in _problems(error) if problem.pointer not in named]
+        problems += [problem for problem in _problems(error, kind.model_fields) if problem.pointer not in named]
     problems += found
     if problems or request is None:
         count = len(problems)
@@ -208,7 +234,7 @@ _NOT_EDITABLE = {"idempotency_key", "paused"}
 
 def read_job_edit(current: JobDefinition, body: dict[str, Any]) -> JobRequest:
     """What a job shall be: as it is, but for the fields of a JSON object.  Raises InvalidInput, as for a submission."""
-    detail = "is not a field that can be changed"
+    detail = "is not a field that can be changed; a job is paused and resumed by commands of their own"
     refused = [FieldProblem(pointer([key]), detail, "not-editable") for key in body if key in _NOT_EDITABLE]
     changes = {key: value for key, value in body.items() if key not in _NOT_EDITABLE}
     values = {field.name: _as_given(getattr(current, field.name)) for field in fields(current)}

@@ -18,13 +18,14 @@ _MOMENT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """The next fires of a job; when there are none, `reason` says why."""
+    """The next fires of a job; when there are none, `reason` says why. `skipped` are ticks that were taken out."""
 
     job: JobRow
     description: str
     fires: tuple[Fire, ...]
     warnings: tuple[str, ...] = ()
     reason: str | None = None
+    skipped: tuple[datetime, ...] = ()
 
 
 def preview_job(connection: Connection, job_id: UUID, *, count: int) -> Upcoming:
@@ -46,13 +47,14 @@ def preview_job(connection: Connection, job_id: UUID, *, count: int) -> Upcoming
     reason = _stopped(job)
     if not (reason or seen.fires):
         reason = "its window has ended" if job.end_at else "its schedule has no time left before the year 10000"
-    return Upcoming(job, seen.description, () if reason else seen.fires, seen.warnings, reason)
+    fires = () if reason else seen.fires
+    return Upcoming(job, seen.description, fires, seen.warnings, reason, tuple(sorted(skipped)))
 
 
 def _preview_once(connection: Connection, job: JobRow) -> Upcoming:
     description = describe_job(job)
     if job.run_at is None:
-        why = _stopped(job) or "it has no schedule, but was due when submitted"
+        why = _stopped(job) or "it has no schedule: it was due when submitted, and runs by trigger"
         return Upcoming(job, description, (), reason=why)
     reason = _stopped(job) or _passed(connection, job, job.run_at)
     fires = () if reason else (Fire(job.run_at, local_time(job.run_at, job.timezone)),)

@@ -67,6 +67,14 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class PastTiming(Timing):
+    """When a job was due between two edits of it; without `until` it still is."""
+
+    since: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class LockedJob(Timing):
     """What a change of a job is decided on; `now` is the database's clock."""
 
@@ -146,9 +154,16 @@ def create_job(
     return row.id if row else None
 
 
-def edit_job(connection: Connection, *, job_id: UUID, definition: JobDefinition, next_run_at: datetime | None) -> None:
-    """Replace what the job is; what it was until now is remembered."""
-    parameters = {**_definition(definition), "job_id": job_id, "next_run_at": next_run_at}
+def edit_job(
+    connection: Connection,
+    *,
+    job_id: UUID,
+    definition: JobDefinition,
+    next_run_at: datetime | None,
+    now: datetime,
+) -> None:
+    """Replace what the job is; what it was until `now`, for which the clock was computed, is remembered."""
+    parameters = {**_definition(definition), "job_id": job_id, "next_run_at": next_run_at, "now": now}
     execute(connection, "jobs/edit_job", parameters)
 
 
@@ -194,9 +209,9 @@ def set_clock(connection: Connection, *, job_id: UUID, next_run_at: datetime | N
     execute(connection, "jobs/set_clock", {"job_id": job_id, "next_run_at": next_run_at})
 
 
-def timing_at(connection: Connection, *, job_id: UUID, instant: datetime) -> Timing | None:
+def timing_at(connection: Connection, *, job_id: UUID, instant: datetime) -> PastTiming | None:
     """What the job went by at that instant, before later edits; of a time before it existed, what it was first."""
-    return fetch_one(connection, "jobs/timing_at", Timing, {"job_id": job_id, "instant": instant})
+    return fetch_one(connection, "jobs/timing_at", PastTiming, {"job_id": job_id, "instant": instant})
 
 
 def find_jobs(connection: Connection, *, name: str, first: UUID | None, last: UUID | None) -> list[JobName]:

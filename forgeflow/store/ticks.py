@@ -220,6 +220,12 @@ def skipped_ticks(connection: Connection, *, job_id: UUID, after: datetime) -> s
     return {row.tick_at for row in rows}
 
 
+def unskip_ticks(connection: Connection, *, job_id: UUID, tick_at: datetime | None) -> list[datetime]:
+    """Ticks to come that were taken out, and are in again; all, or that one."""
+    rows = fetch_all(connection, "ticks/unskip_ticks", _TickAt, {"job_id": job_id, "tick_at": tick_at})
+    return [row.tick_at for row in rows]
+
+
 # Time zone data
 
 

@@ -2,11 +2,12 @@
 -- in: job_id uuid, name text, description text, tags text[], executor text, payload jsonb, cron_expr text or NULL,
 -- in: run_at timestamptz or NULL, timezone text, start_at timestamptz or NULL, end_at timestamptz or NULL,
 -- in: jitter_seconds float8, priority int, max_attempts int, timeout_seconds float8, catch_up text,
--- in: catch_up_limit int, overlap text, on_lease_loss text, next_run_at timestamptz or NULL
+-- in: catch_up_limit int, overlap text, on_lease_loss text, next_run_at timestamptz or NULL,
+-- in: now timestamptz (for which the new clock was computed: not a moment later the new times are in force)
 -- out: nothing
 WITH was AS (
     INSERT INTO job_versions (job_id, version, until_at, definition)
-    SELECT id, version, clock_timestamp(),
+    SELECT id, version, %(now)s::timestamptz,
            to_jsonb(j) - ARRAY['id', 'status', 'next_run_at', 'paused_until', 'pause_reason', 'version', 'source',
                                'idempotency_key', 'request_digest', 'created_at', 'updated_at']
       FROM jobs AS j WHERE id = %(job_id)s::uuid)

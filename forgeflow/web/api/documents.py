@@ -160,6 +160,7 @@ def upcoming_document(upcoming: Upcoming) -> Document:
         "timezone": job.timezone,
         "description": upcoming.description,
         "times": [_fire_document(fire) for fire in upcoming.fires],
+        "skipped": [time_text(tick) for tick in upcoming.skipped],
         "reason": upcoming.reason,
         "warnings": list(upcoming.warnings),
     }
@@ -176,11 +177,13 @@ def explanation_document(seen: Explanation) -> Document:
         "outcome": seen.outcome,
         "reason": seen.reason,
         "run": {"id": str(run.id), "status": run.status} if run else None,
-        "delay_seconds": _seconds_between(seen.at, seen.fired_at),
+        "fired_at": time_text(seen.fired_at),
+        "delay_seconds": _seconds_between(seen.at, run.started_at) if run else None,
         "blocked_by": str(seen.blocked_by) if seen.blocked_by else None,
         "gap": {"from": time_text(seen.gap.from_at), "to": time_text(seen.gap.to_at)} if seen.gap else None,
         "previous_tick": time_text(seen.previous),
         "next_tick": time_text(seen.following),
+        "notes": list(seen.notes),
     }
 
 

@@ -149,6 +149,14 @@ def skip_next(job_id: UUID) -> Response:
         return _answer(lifecycle.skip_next(opened, job_id, tick_at=asked.tick_at))
 
 
+@blueprint.post("/<uuid:job_id>/unskip")
+def unskip(job_id: UUID) -> Response:
+    no_parameters()
+    asked = read_skip_request(optional_body())
+    with connection() as opened:
+        return _answer(lifecycle.unskip(opened, job_id, tick_at=asked.tick_at))
+
+
 @blueprint.post("/<uuid:job_id>/trigger")
 def trigger(job_id: UUID) -> Response:
     no_parameters()

@@ -100,9 +100,19 @@ def test_bad_tag_is_named_by_its_place(web: WebServer, rows: psycopg.Connection[
 @pytest.mark.parametrize("field", INTERNAL)
 def test_internal_column_is_an_unknown_field(web: WebServer, rows: psycopg.Connection[Any], field: str) -> None:
     answer = refused(web, rows, {**HELLO, field: SECRET})
-    assert answer.json()["errors"] == [
-        {"pointer": f"#/{field}", "detail": "is not a field of this object", "code": "extra-forbidden"}
-    ]
+    (error,) = answer.json()["errors"]
+    assert (error["pointer"], error["code"]) == (f"#/{field}", "extra-forbidden")
+    assert error["detail"].startswith("is not a field of this object")
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"), [("cron", "cron_expr"), ("tz", "timezone"), ("overlaps", "overlap"), ("start", "start_at")]
+)
+def test_field_of_another_name_is_guessed(
+    web: WebServer, rows: psycopg.Connection[Any], field: str, meant: str
+) -> None:
+    (error,) = refused(web, rows, {**HELLO, field: SECRET}).json()["errors"]
+    assert error["detail"] == f"is not a field of this object; did you mean {meant}?"
 
 
 def test_unknown_fields_are_all_named_at_any_depth(web: WebServer, rows: psycopg.Connection[Any]) -> None:

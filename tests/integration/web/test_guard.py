@@ -32,7 +32,7 @@ def routes() -> list[tuple[str, str]]:
 
 ROUTES = routes()
 PREVIEW = "/api/schedule/preview"
-COMMANDS = ("pause", "resume", "cancel", "skip-next", "trigger")
+COMMANDS = ("pause", "resume", "cancel", "skip-next", "unskip", "trigger")
 CHANGES = [
     *("POST /api/jobs", "PATCH /api/jobs/{job}", f"POST {PREVIEW}"),
     *(f"POST /api/jobs/{{job}}/{name}" for name in COMMANDS),

@@ -183,6 +183,7 @@ def test_next_of_a_cron_job_begins_with_its_next_run(web: WebServer) -> None:
         "run_at": None,
         "timezone": "Asia/Kolkata",
         "description": "At 03:00, Monday through Friday",
+        "skipped": [],
         "reason": None,
         "warnings": [],
     }
@@ -216,7 +217,7 @@ def test_next_of_a_one_off_job_is_its_time(web: WebServer, rows: psycopg.Connect
 def test_next_of_a_job_without_a_schedule_says_so(web: WebServer) -> None:
     upcoming = next_of(web, web.submit())
     assert (upcoming["times"], upcoming["description"]) == ([], "Once, when submitted")
-    assert upcoming["reason"] == "it has no schedule, but was due when submitted"
+    assert upcoming["reason"] == "it has no schedule: it was due when submitted, and runs by trigger"
     assert "paused" in next_of(web, web.submit(paused=True))["reason"]
 
 
