@@ -1,6 +1,5 @@
 """What becomes of a run that is due while others of its job are unfinished: pending, running or waiting for a retry."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
@@ -12,12 +11,12 @@ REPLACED = "replaced by a newer run of its job"
 
 
 @dataclass(frozen=True, slots=True)
-class UnfinishedRun:
-    """`is_held`: it waits for another run of its job, not for a worker."""
+class Unfinished:
+    """A job's unfinished runs: one of them, and how many are running, or held, that is, wait for another one."""
 
-    id: UUID
-    is_running: bool
-    is_held: bool
+    first_id: UUID | None = None
+    running: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +28,22 @@ class Decision:
     blocked_by: UUID | None = None
 
 
-def decide_overlap(overlap: Overlap, unfinished: Sequence[UnfinishedRun], *, limit: int) -> Decision:
+def decide_overlap(overlap: Overlap, unfinished: Unfinished, *, limit: int) -> Decision:
     """What becomes of a run beside those.
 
     `allow` makes it, `skip` does not, `queue` holds it until the others have ended, but not more than `limit` of them,
     `replace` ends the others and holds it until none is running.  Source: README "Jobs".
     """
-    if not unfinished or overlap == "allow":
+    if unfinished.first_id is None or overlap == "allow":
         return Decision()
-    first = min(unfinished, key=lambda run: (run.is_held, not run.is_running, run.id))
     if overlap == "replace":
-        return Decision(is_held=first.is_running, is_replacing=True)
-    is_full = sum(run.is_held for run in unfinished) >= limit
-    return Decision(blocked_by=first.id) if overlap == "skip" or is_full else Decision(is_held=True)
+        return Decision(is_held=unfinished.running > 0, is_replacing=True)
+    is_full = unfinished.held >= limit
+    return Decision(blocked_by=unfinished.first_id) if overlap == "skip" or is_full else Decision(is_held=True)
+
+
+def add_run(unfinished: Unfinished, run_id: UUID, decision: Decision) -> Unfinished:
+    """What is unfinished when that run has been made, as decided."""
+    held = (0 if decision.is_replacing else unfinished.held) + decision.is_held
+    first_id = run_id if unfinished.first_id is None or not decision.is_held else unfinished.first_id
+    return Unfinished(first_id, unfinished.running, held)

@@ -14,7 +14,9 @@ _UNREGISTERED = Verdict("lost", "its worker is not registered", charged=True, al
 
 
 def sweep_orphans(connection: Connection, config: Config) -> int:
-    """Hand back every run whose owner is not registered; returns how many.  Raises StoreUnavailable, SchemaMismatch.
+    """Hand back every run whose owner is not registered, and release those that are held behind none.
+
+    Returns how many were handed back.  Raises StoreUnavailable, SchemaMismatch.
 
     Recovery leaves none behind; a bug, or an operator who deleted a row by hand, would. One that the database refuses
     is logged, and tried again in the next sweep.
@@ -37,6 +39,9 @@ def sweep_orphans(connection: Connection, config: Config) -> int:
             continue
         recovered += len(handed_back)
         log.error("orphaned runs recovered", boot_id=str(owner.boot_id), child=owner.child, runs=len(handed_back))
-    if recovered:
+    released = runs.release_stuck_runs(connection)
+    if released:
+        log.error("runs were held behind none", runs=[str(row.id) for row in released])
+    if recovered or released:
         runs.announce_due(connection)
     return recovered

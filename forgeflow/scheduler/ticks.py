@@ -1,7 +1,7 @@
 """The leader's passes: due jobs become runs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -10,13 +10,15 @@ import structlog
 from forgeflow.config import Config
 from forgeflow.domain.catch_up import CatchUp, TickPlan, plan_once, plan_ticks
 from forgeflow.domain.jitter import jitter_delay
-from forgeflow.domain.overlap import REPLACED, Overlap, UnfinishedRun, decide_overlap
+from forgeflow.domain.overlap import REPLACED, Overlap, Unfinished, add_run, decide_overlap
 from forgeflow.domain.schedule import Schedule
-from forgeflow.domain.timetable import Timetable, make_timetable
+from forgeflow.domain.timetable import Timetable
 from forgeflow.domain.transitions import JobStatus
 from forgeflow.errors import CronError, SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.service.lifecycle import end_pause
 from forgeflow.store import runs, ticks
 from forgeflow.store.connection import Connection, transaction
+from forgeflow.store.runs import JobRuns
 from forgeflow.store.ticks import DueJob, Gap, NewTick
 
 log = structlog.get_logger()
@@ -28,7 +30,6 @@ _MAX_TICKS = 2000
 _UNREADABLE_PAUSE = timedelta(minutes=5)
 # Such a clock is no tick, for these are whole seconds: it says when to look again.
 _NO_TICK = 1
-_MOMENT = timedelta(microseconds=1)
 _MAX_LINES = 20
 
 
@@ -203,19 +204,10 @@ class TickPasses:
             return _JobPass(job, TickPlan((), (), look_again, missed=(job.next_run_at, job.now)))
 
     def _resume(self, job: DueJob) -> _JobPass:
-        """A pause is over; its clock gets the first tick from then on, which may be due already."""
-        until = job.next_run_at
-        try:
-            timetable = make_timetable(
-                job.cron_expr, job.run_at, job.timezone, start_at=job.start_at, end_at=job.end_at
-            )
-            tick = timetable.next_after(until - _MOMENT) if timetable else None
-        except CronError:
-            tick = until  # it is active, and told of as unreadable
-        if not ticks.end_pause(self._connection, job_id=job.id, old=until, new=tick):
+        """A pause is over; what is due since then comes in the next batch."""
+        if not end_pause(self._connection, job.id, job, until=job.next_run_at):
             raise StoreError(f"the pause of job {job.id} was ended by somebody else while it was locked")
-        ticks.close_gap(self._connection, job_id=job.id, to_at=until - _MOMENT, note=job.pause_reason)
-        return _JobPass(job, TickPlan((), (), tick), is_resumed=True)
+        return _JobPass(job, TickPlan((), (), None), is_resumed=True)
 
     def _fire_freely(self, jobs: list[_JobPass]) -> list[_JobPass]:
         """Jobs whose runs may overlap."""
@@ -232,23 +224,38 @@ class TickPasses:
 
     def _fire_exclusively(self, jobs: list[_JobPass]) -> list[_JobPass]:
         """Jobs whose runs must not overlap, without those that have to wait for the next pass."""
-        if not jobs:
-            return jobs
-        unfinished: dict[UUID, list[UnfinishedRun]] = {each.job.id: [] for each in jobs}
-        in_other_hands: set[UUID] = set()
-        for run in runs.lock_unfinished(self._connection, job_ids=list(unfinished)):
-            unfinished[run.job_id].append(UnfinishedRun(run.id, run.is_running, run.is_held))
-            if not run.is_locked:
-                in_other_hands.add(run.job_id)
-        ready = [each for each in jobs if each.job.id not in in_other_hands]
+        skipping = [each for each in jobs if each.job.overlap == "skip"]
+        if skipping:
+            found = runs.find_unfinished(self._connection, job_ids=[each.job.id for each in skipping])
+            unfinished = {row.job_id: Unfinished(row.run_id) for row in found}
+            for each in skipping:
+                self._fire_in_turn(each, unfinished.get(each.job.id, Unfinished()))
+        locking = [each for each in jobs if each.job.overlap != "skip"]
+        if not locking:
+            return skipping
+        locked = runs.lock_unfinished(self._connection, job_ids=[each.job.id for each in locking])
+        of_job = {row.job_id: row for row in locked}
+        ready = [each for each in locking if each.job.id not in of_job or _is_whole(of_job[each.job.id])]
         for each in ready:
-            for tick in each.new_ticks:
-                self._go_on()
-                self._fire_beside(each, tick, unfinished[each.job.id])
-        return ready
+            row = of_job.get(each.job.id)
+            now = Unfinished(row.first_id, row.running, row.held) if row else Unfinished()
+            self._fire_in_turn(each, now, due_at=row.due_at if row else None)
+        return skipping + ready
 
-    def _fire_beside(self, each: _JobPass, tick: NewTick, unfinished: list[UnfinishedRun]) -> None:
-        """Give one tick its outcome, and bring what is unfinished up to date."""
+    def _fire_in_turn(self, each: _JobPass, unfinished: Unfinished, *, due_at: datetime | None = None) -> None:
+        """Give the ticks of a job their outcomes, one after the other."""
+        for tick in each.new_ticks:
+            self._go_on()
+            unfinished = self._fire_beside(each, tick, unfinished, due_at)
+
+    def _fire_beside(
+        self, each: _JobPass, tick: NewTick, unfinished: Unfinished, due_at: datetime | None
+    ) -> Unfinished:
+        """Give one tick its outcome.  Returns what is unfinished then.
+
+        A run that gives way leaves its time to the one in its place: where jitter is longer than the schedule's
+        steps, none would ever be due.
+        """
         overlap: Overlap = each.job.overlap  # type: ignore[assignment] # a constraint of the table
         decision = decide_overlap(overlap, unfinished, limit=each.job.catch_up_limit)
         job_id = each.job.id
@@ -262,21 +269,22 @@ class TickPasses:
                 term=self._term,
             ):
                 each.blocked.append((tick.tick_at, decision.blocked_by))
-            return
+            return unfinished
+        if decision.is_replacing and due_at:
+            tick = replace(tick, run_after=min(tick.run_after, due_at))
         fired = ticks.fire_ticks(self._connection, ticks=[tick], are_held=decision.is_held, term=self._term)
         if not fired:
-            return
+            return unfinished
         (made,) = fired
         if decision.is_replacing:
             self._end_others(job_id, made.run_id)
-            unfinished[:] = [run for run in unfinished if run.is_running]
         if decision.is_held:
             runs.mark_followed(self._connection, job_id=job_id)
-        unfinished.append(UnfinishedRun(made.run_id, is_running=False, is_held=decision.is_held))
         each.fired.append((tick.tick_at, made.run_id, tick.trigger))
+        return add_run(unfinished, made.run_id, decision)
 
     def _end_others(self, job_id: UUID, run_id: UUID) -> None:
-        runs.cancel_pending_runs(self._connection, job_id=job_id, reason=REPLACED, but=run_id)
+        runs.end_pending_runs(self._connection, job_id=job_id, reason=REPLACED, but=run_id)
         if runs.request_cancel(self._connection, job_id=job_id, reason=REPLACED):
             self._is_stopping_runs = True
 
@@ -318,3 +326,8 @@ def _due_at(job: DueJob, tick: datetime) -> datetime:
         return tick + jitter_delay(job.id, tick, job.jitter_seconds) if job.jitter_seconds else tick
     except OverflowError:
         return tick
+
+
+def _is_whole(found: JobRuns) -> bool:
+    """Whether nobody else is at work on one of these runs."""
+    return found.locked == found.total

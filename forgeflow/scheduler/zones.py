@@ -161,7 +161,9 @@ class Recomputation:
         """None when its tick stays."""
         try:
             timetable = Timetable(Schedule(job.cron_expr, job.timezone), job.start_at, job.end_at)
-            to_at = timetable.next_after(job.computed_after)
+            to_at = timetable.next_after(job.now)
+            while to_at in job.skipped:
+                to_at = timetable.next_after(to_at)
         except (CronError, ValueError, OverflowError) as error:  # the last near the ends of the calendar
             log.error("schedule cannot be read", job_id=str(job.id), reason=str(error))
             return None

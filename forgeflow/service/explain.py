@@ -214,6 +214,8 @@ class _Inquiry:
 
     def _say_open(self) -> Explanation:
         now = jobs.server_now(self._connection)
+        if self._job.status == JobStatus.CANCELLED:
+            return self._say(Outcome.CANCELLED, "the job was cancelled")
         if self._at > now:
             return self._say(Outcome.PLANNED, f"it is to come, in {_span(self._at - now)}")
         clock = self._job.paused_until if self._job.status == JobStatus.PAUSED else self._job.next_run_at

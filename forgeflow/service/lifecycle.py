@@ -9,37 +9,53 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from forgeflow.domain.overlap import REPLACED, Overlap, UnfinishedRun, decide_overlap
+from forgeflow.domain.overlap import REPLACED, Overlap, Unfinished, decide_overlap
 from forgeflow.domain.timetable import Once, Timetable, make_timetable
 from forgeflow.domain.transitions import JobEvent, JobStatus, next_job_status
 from forgeflow.errors import (
     Conflict,
+    CronError,
     FieldProblem,
     InvalidInput,
     NotFound,
     StatusConflict,
-    StoreBusy,
     VersionMismatch,
 )
 from forgeflow.service.jobs import first_tick, get_job
 from forgeflow.service.requests import PauseRequest, read_job_edit, read_payload
 from forgeflow.store import jobs, runs, ticks
-from forgeflow.store.connection import Connection, transaction
+from forgeflow.store.connection import Connection, repeated, transaction
 from forgeflow.store.jobs import JobDefinition, JobRow, LockedJob
 from forgeflow.store.runs import RunRow
-from forgeflow.store.ticks import Gap
+from forgeflow.store.ticks import DueJob, Gap
 
 _MOMENT = timedelta(microseconds=1)
-_TRIGGER_TRIES = 20
 _CANCELLED = "the job is cancelled, which is for good; submit it anew"
 
 
 def _lock(connection: Connection, job_id: UUID) -> LockedJob:
-    """The job, held until the end of the transaction.  Raises NotFound."""
+    """The job, held until the end of the transaction, and active when its pause has ended.  Raises NotFound."""
     job = jobs.lock_job(connection, job_id=job_id)
+    if job and job.paused_until and job.paused_until <= job.now:
+        end_pause(connection, job_id, job, until=job.paused_until)
+        job = jobs.lock_job(connection, job_id=job_id)
     if job is None:
         raise NotFound(f"there is no job {job_id}")
     return job
+
+
+def end_pause(connection: Connection, job_id: UUID, job: LockedJob | DueJob, *, until: datetime) -> bool:
+    """Make a job active whose pause has ended; its clock gets the first tick from then on, which may be due already.
+
+    Nothing before the end is owed. The job is locked by the caller; False when it is not paused until then.
+    """
+    try:
+        timetable = make_timetable(job.cron_expr, job.run_at, job.timezone, start_at=job.start_at, end_at=job.end_at)
+        tick = timetable.next_after(until - _MOMENT) if timetable else None
+    except CronError:
+        tick = until  # the scheduler tells of it, and looks again
+    ticks.close_gap(connection, job_id=job_id, to_at=until - _MOMENT, note=job.pause_reason)
+    return ticks.end_pause(connection, job_id=job_id, old=until, new=tick)
 
 
 def _next_status(job: LockedJob, event: JobEvent) -> JobStatus:
@@ -82,6 +98,7 @@ def _stop_ticks(connection: Connection, job_id: UUID, job: LockedJob, reason: st
     ticks.open_gap(connection, job_id=job_id, from_at=since, reason=reason)
 
 
+@repeated
 def pause_job(connection: Connection, job_id: UUID, request: PauseRequest | None = None) -> JobRow:
     """No ticks from now on, or until an instant; its pending runs are cancelled, running ones go on.
 
@@ -100,13 +117,15 @@ def pause_job(connection: Connection, job_id: UUID, request: PauseRequest | None
         if (job.status, job.paused_until, job.pause_reason) != (status, until, reason):
             if job.status != status:
                 _stop_ticks(connection, job_id, job, "paused")
-                runs.cancel_pending_runs(connection, job_id=job_id, reason="its job was paused")
+                runs.lock_runs(connection, job_id=job_id)
+                runs.end_pending_runs(connection, job_id=job_id, reason="its job was paused")
             jobs.set_status(
                 connection, job_id=job_id, status=status, next_run_at=until, paused_until=until, pause_reason=reason
             )
     return get_job(connection, job_id)
 
 
+@repeated
 def resume_job(connection: Connection, job_id: UUID) -> JobRow:
     """Ticks from now on; nothing is owed for the pause.  Raises NotFound, StatusConflict."""
     with transaction(connection):
@@ -119,6 +138,7 @@ def resume_job(connection: Connection, job_id: UUID) -> JobRow:
     return get_job(connection, job_id)
 
 
+@repeated
 def cancel_job(connection: Connection, job_id: UUID) -> JobRow:
     """No ticks for good; pending runs are cancelled, running ones are stopped.  Raises NotFound."""
     is_stopping = False
@@ -128,13 +148,15 @@ def cancel_job(connection: Connection, job_id: UUID) -> JobRow:
         if job.status != status:
             _stop_ticks(connection, job_id, job, "cancelled")
             jobs.set_status(connection, job_id=job_id, status=status, next_run_at=None)
-            runs.cancel_pending_runs(connection, job_id=job_id, reason="its job was cancelled")
+            runs.lock_runs(connection, job_id=job_id)
+            runs.end_pending_runs(connection, job_id=job_id, reason="its job was cancelled")
             is_stopping = bool(runs.request_cancel(connection, job_id=job_id, reason="its job was cancelled"))
     if is_stopping:
         runs.announce_cancel(connection)
     return get_job(connection, job_id)
 
 
+@repeated
 def skip_next(connection: Connection, job_id: UUID, *, tick_at: datetime | None = None) -> JobRow:
     """Take the next tick out; `tick_at` says which one is meant, so that it can be asked twice.
 
@@ -158,6 +180,7 @@ def skip_next(connection: Connection, job_id: UUID, *, tick_at: datetime | None 
     return get_job(connection, job_id)
 
 
+@repeated
 def unskip(connection: Connection, job_id: UUID, *, tick_at: datetime | None = None) -> JobRow:
     """Take ticks back in that were taken out and are to come: all, or that one.  Raises NotFound, StatusConflict."""
     with transaction(connection):
@@ -172,6 +195,7 @@ def unskip(connection: Connection, job_id: UUID, *, tick_at: datetime | None = N
     return get_job(connection, job_id)
 
 
+@repeated
 def edit_job(
     connection: Connection, job_id: UUID, body: Mapping[str, Any], *, versions: Collection[int] | None = None
 ) -> JobRow:
@@ -181,6 +205,7 @@ def edit_job(
     with the new payload. With `versions` only one of those is changed.  Raises NotFound, StatusConflict,
     VersionMismatch, InvalidInput.
     """
+    is_releasing = False
     with transaction(connection):
         job = _lock(connection, job_id)
         if versions is not None and job.version not in versions:
@@ -195,6 +220,10 @@ def edit_job(
             if _timing(after) != _timing(job):
                 clock = _edited_clock(connection, job_id, job, _timetable(after))
             jobs.edit_job(connection, job_id=job_id, definition=after, next_run_at=clock, now=job.now)
+            if after.overlap == "allow":  # its next runs would go before those that are held
+                is_releasing = bool(runs.release_held_runs(connection, job_id=job_id))
+    if is_releasing:
+        runs.announce_due(connection)
     return get_job(connection, job_id)
 
 
@@ -224,33 +253,24 @@ def _edited_clock(
     return _next_tick(connection, job_id, timetable, job.now)
 
 
+@repeated
 def trigger_job(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None = None) -> RunRow:
     """A run that is due now, also of a paused job; with a payload, that one instead of the job's.
 
     Goes by the job's overlap like a tick.  Raises NotFound, StatusConflict for a cancelled job, Conflict for a run that
     is in its way, InvalidInput for the payload.
     """
-    for _ in range(_TRIGGER_TRIES):
-        try:
-            run_id, is_stopping = _trigger(connection, job_id, payload)
-        except _InOtherHands:
-            runs.settle_runs(connection, job_id=job_id)
-            continue
-        if is_stopping:
-            runs.announce_cancel(connection)
-        runs.announce_due(connection)
-        run = runs.get_run(connection, run_id=run_id)
-        assert run
-        return run
-    raise StoreBusy("somebody is always at work on a run of this job; try again")
-
-
-class _InOtherHands(Exception):
-    """Somebody is at work on a run that the decision needs."""
+    run_id, is_stopping = _trigger(connection, job_id, payload)
+    if is_stopping:
+        runs.announce_cancel(connection)
+    runs.announce_due(connection)
+    run = runs.get_run(connection, run_id=run_id)
+    assert run
+    return run
 
 
 def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None) -> tuple[UUID, bool]:
-    """One transaction: the run, and whether others were asked to stop.  Raises _InOtherHands."""
+    """One transaction: the run, and whether others were asked to stop."""
     is_stopping = False
     with transaction(connection):
         job = _lock(connection, job_id)
@@ -258,11 +278,15 @@ def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | 
             raise StatusConflict(_CANCELLED)
         own = None if payload is None else read_payload(dict(payload))
         overlap: Overlap = job.overlap  # type: ignore[assignment] # a constraint of the table
-        decision = decide_overlap(overlap, _unfinished(connection, job_id, overlap), limit=job.catch_up_limit)
+        unfinished = Unfinished()
+        if overlap != "allow":
+            locked = runs.lock_runs(connection, job_id=job_id)
+            unfinished = Unfinished(locked.first_id, locked.running, locked.held)
+        decision = decide_overlap(overlap, unfinished, limit=job.catch_up_limit)
         if decision.blocked_by:
-            raise Conflict(f"a run of this job is in the way, and its overlap is {overlap}: {decision.blocked_by}")
+            raise Conflict(_say_blocked(job, decision.blocked_by))
         if decision.is_replacing:
-            runs.cancel_pending_runs(connection, job_id=job_id, reason=REPLACED)
+            runs.end_pending_runs(connection, job_id=job_id, reason=REPLACED)
             is_stopping = bool(runs.request_cancel(connection, job_id=job_id, reason=REPLACED))
         run_id = runs.enqueue_run(connection, job_id=job_id, trigger="manual", payload=own, is_held=decision.is_held)
         assert run_id, "the job is locked, and not cancelled"
@@ -271,11 +295,7 @@ def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | 
     return run_id, is_stopping
 
 
-def _unfinished(connection: Connection, job_id: UUID, overlap: Overlap) -> list[UnfinishedRun]:
-    """The job's runs that a decision depends on.  Raises _InOtherHands."""
-    if overlap == "allow":
-        return []
-    found = runs.lock_unfinished(connection, job_ids=[job_id])
-    if not all(run.is_locked for run in found):
-        raise _InOtherHands
-    return [UnfinishedRun(run.id, run.is_running, run.is_held) for run in found]
+def _say_blocked(job: LockedJob, run_id: UUID) -> str:
+    if job.overlap == "queue":
+        return f"{job.catch_up_limit} runs of this job, catch_up_limit, are waiting already, behind {run_id}"
+    return f"a run of this job is in the way, and its overlap is {job.overlap}: {run_id}"

@@ -4,12 +4,14 @@ No setting of the server and no keepalive ends a call to a server that was stopp
 wait of these connections ends at a deadline, and the connection with it.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors as pg
+from psycopg import pq
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import Row
@@ -211,3 +213,28 @@ def transaction(connection: Connection) -> Iterator[None]:
     """One transaction; a commit whose answer was lost raises StoreUnavailable and may have happened."""
     with translated(), connection.transaction():
         yield
+
+
+_P = ParamSpec("_P")
+_TRIES = 5
+
+
+def repeated(act: Callable[Concatenate[Connection, _P], T]) -> Callable[Concatenate[Connection, _P], T]:
+    """Do it again, up to five times in all, when the database undid it for a deadlock.
+
+    For acts of one transaction that lock a job before its runs: workers, now and then, hold a run while they wait for
+    a job. Inside of a transaction of the caller's it is the caller's to repeat.
+    """
+
+    @functools.wraps(act)
+    def repeat(connection: Connection, /, *args: _P.args, **kwargs: _P.kwargs) -> T:
+        for _ in range(_TRIES - 1):
+            try:
+                return act(connection, *args, **kwargs)
+            except StoreBusy as error:
+                is_ours = connection.info.transaction_status == pq.TransactionStatus.IDLE
+                if not is_ours or isinstance(error.__cause__, pg.LockNotAvailable):
+                    raise
+        return act(connection, *args, **kwargs)
+
+    return repeat

@@ -128,19 +128,31 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class LockedRun:
-    """An unfinished run of a job that is being decided on; not `is_locked`: somebody is at work on it just now."""
+class LockedRuns:
+    """What is unfinished of a job that is being decided on: how many runs, how many of them running or held.
 
-    id: UUID
-    job_id: UUID
-    is_running: bool
-    is_held: bool
-    is_locked: bool
+    `first_id` is one that goes on or comes first, `due_at` when the soonest of what waits for a worker is due.
+    """
+
+    total: int
+    running: int
+    held: int
+    first_id: UUID | None
+    due_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
-    count: int
+class JobRuns(LockedRuns):
+    """The same of one job among others; when `locked` is less than `total`, somebody is at work on one just now."""
+
+    job_id: UUID
+    locked: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedRow:
+    job_id: UUID
+    run_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,15 +297,40 @@ def enqueue_run(
     return row.id if row else None
 
 
-def lock_unfinished(connection: Connection, *, job_ids: Sequence[UUID]) -> list[LockedRun]:
-    """What is unfinished of these jobs, held until the end of the transaction where `is_locked`; waits for nobody."""
-    return fetch_all(connection, "runs/lock_unfinished", LockedRun, {"job_ids": list(job_ids)})
+def lock_unfinished(connection: Connection, *, job_ids: Sequence[UUID]) -> list[JobRuns]:
+    """What is unfinished of these jobs, held until the end of the transaction; waits for nobody."""
+    return fetch_all(connection, "runs/lock_unfinished", JobRuns, {"job_ids": list(job_ids)})
 
 
-def settle_runs(connection: Connection, *, job_id: UUID) -> int:
-    """Wait until nobody is at work on a row of the job's runs; hold nothing then, or it may be a deadlock."""
-    row = fetch_one(connection, "runs/settle_runs", _Count, {"job_id": job_id})
-    return row.count if row else 0
+def lock_runs(connection: Connection, *, job_id: UUID) -> LockedRuns:
+    """What is unfinished of the job, held until the end of the transaction; waits for whoever is at work on it."""
+    row = fetch_one(connection, "runs/lock_runs", LockedRuns, {"job_id": job_id})
+    assert row
+    return row
+
+
+def find_unfinished(connection: Connection, *, job_ids: Sequence[UUID]) -> list[UnfinishedRow]:
+    """One run of each of these jobs that has any unfinished."""
+    return fetch_all(connection, "runs/find_unfinished", UnfinishedRow, {"job_ids": list(job_ids)})
+
+
+def release_held_runs(connection: Connection, *, job_id: UUID) -> list[RowId]:
+    return fetch_all(connection, "runs/release_held_runs", RowId, {"job_id": job_id})
+
+
+def release_stuck_runs(connection: Connection) -> list[RowId]:
+    """Runs that waited for others of their jobs, of which there are none."""
+    return fetch_all(connection, "runs/release_stuck_runs", RowId)
+
+
+def unmark_pending(connection: Connection, *, job_id: UUID) -> None:
+    execute(connection, "runs/unmark_pending", {"job_id": job_id})
+
+
+def end_pending_runs(connection: Connection, *, job_id: UUID, reason: str, but: UUID | None = None) -> None:
+    """unmark_pending, then cancel_pending_runs; the job's runs are locked before."""
+    unmark_pending(connection, job_id=job_id)
+    cancel_pending_runs(connection, job_id=job_id, reason=reason, but=but)
 
 
 def mark_followed(connection: Connection, *, job_id: UUID) -> None:

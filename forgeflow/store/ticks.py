@@ -231,7 +231,7 @@ def unskip_ticks(connection: Connection, *, job_id: UUID, tick_at: datetime | No
 
 @dataclass(frozen=True, slots=True)
 class FutureTick:
-    """A job's next tick and what it is computed from: the first one after `computed_after`."""
+    """A job's next tick and what it is computed from: the first one after `now` that was not taken out."""
 
     id: UUID
     name: str
@@ -241,7 +241,8 @@ class FutureTick:
     start_at: datetime | None
     end_at: datetime | None
     next_run_at: datetime
-    computed_after: datetime
+    now: datetime
+    skipped: list[datetime]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ WITH job AS MATERIALIZED (
     SELECT id, version, priority, max_attempts FROM jobs
      WHERE id = %(job_id)s::uuid AND status <> 'cancelled'
        FOR SHARE)
-INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts, payload, has_follower)
+INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts, payload)
 SELECT id, version, priority, clock_timestamp(),
        CASE WHEN %(is_held)s::bool THEN held_until() ELSE clock_timestamp() END, %(trigger)s::text, max_attempts,
-       %(payload)s::jsonb, %(is_held)s::bool
+       %(payload)s::jsonb
   FROM job
 RETURNING id

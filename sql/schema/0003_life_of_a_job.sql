@@ -50,6 +50,9 @@ ALTER TABLE tick_gaps
     ADD COLUMN note text,
     DROP CONSTRAINT tick_gaps_reason_known,
     ADD CONSTRAINT tick_gaps_reason_known CHECK (reason IN ('missed', 'coalesced', 'paused', 'cancelled', 'edited'));
+INSERT INTO tick_gaps (job_id, from_at, reason)
+SELECT id, updated_at, status FROM jobs WHERE status IN ('paused', 'cancelled')
+    ON CONFLICT (job_id, from_at) DO UPDATE SET to_at = NULL, reason = EXCLUDED.reason;
 CREATE UNIQUE INDEX tick_gaps_one_open_idx ON tick_gaps (job_id) WHERE to_at IS NULL;
 
 -- A payload here is one run's own, instead of its job's.
@@ -69,7 +72,7 @@ ALTER TABLE finished_runs ADD COLUMN payload jsonb;
 CREATE FUNCTION release_held_run() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('forgeflow held runs of ' || OLD.job_id, 0));
-    UPDATE queue SET run_after = clock_timestamp()
+    UPDATE queue SET run_after = clock_timestamp(), has_follower = true
      WHERE id = (SELECT id FROM queue WHERE job_id = OLD.job_id AND is_held ORDER BY scheduled_for, id LIMIT 1)
        AND NOT EXISTS (SELECT FROM queue WHERE job_id = OLD.job_id AND NOT is_held);
     RETURN NULL;

@@ -124,6 +124,24 @@ def test_end_of_a_pause_that_is_a_tick_runs(config: Config, connection: Connecti
     assert ticks_of(connection, job_id) == [midnight]
 
 
+def test_change_after_the_end_of_a_pause_finds_the_job_active(config: Config, connection: Connection) -> None:
+    """Nobody led when it ended: what is asked now is not of a paused job, and an edit fires nothing of before."""
+    edited, resumed = (submit(connection, cron_expr="0 * * * *", catch_up="all") for _ in range(2))
+    for job_id in (edited, resumed):
+        pause_job(connection, job_id, until(database_now(connection) + timedelta(hours=1)))
+        age(connection, job_id, hours=5)
+    now = database_now(connection)
+    after = edit_job(connection, edited, {"cron_expr": "*/30 * * * *"})
+    assert after.status == "active"
+    assert after.next_run_at
+    assert after.next_run_at > now
+    run_pass(connection, config)
+    assert ticks_of(connection, edited) == []
+    assert resume_job(connection, resumed).status == "active"
+    run_pass(connection, config)
+    assert len(ticks_of(connection, resumed)) >= 3, "what was missed since the end goes by catch_up"
+
+
 def test_second_pause_replaces_end_and_reason(connection: Connection) -> None:
     job_id = submit(connection)
     now = database_now(connection)

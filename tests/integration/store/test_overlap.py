@@ -9,8 +9,9 @@ import pytest
 
 from forgeflow.config import Config
 from forgeflow.errors import Conflict
+from forgeflow.scheduler.sweep import sweep_orphans
 from forgeflow.scheduler.ticks import TickPasses
-from forgeflow.service.lifecycle import cancel_job, pause_job, trigger_job
+from forgeflow.service.lifecycle import cancel_job, edit_job, pause_job, trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect, transaction
 from forgeflow.store.runs import ClaimedRun, Owner
@@ -353,6 +354,95 @@ def test_run_in_other_hands_leaves_its_job_for_the_next_pass_and_no_other(
         assert (states(connection, job_id), states(connection, other)) == (["pending"], ["pending", "held"])
     TickPasses(connection, config, 1).run_pass()
     assert states(connection, job_id) == ["pending", "held"]
+
+
+def test_edit_to_allow_lets_held_runs_go(config: Config, connection: Connection) -> None:
+    """What is made beside them from then on would leave the queue without looking for them."""
+    job_id = due_job(connection, "queue")
+    owner = make_worker(connection)
+    for _ in range(3):
+        tick(connection, config, job_id)
+    edit_job(connection, job_id, {"overlap": "allow"})
+    assert len(claim(connection, owner, 5)) == 3
+
+
+def test_run_that_is_held_behind_none_is_released_by_the_sweep(config: Config, connection: Connection) -> None:
+    """The net under the trigger."""
+    job_id = due_job(connection, "queue")
+    first = tick(connection, config, job_id)
+    held = tick(connection, config, job_id)
+    connection.execute("ALTER TABLE queue DISABLE TRIGGER queue_releases_held_run")
+    connection.execute("DELETE FROM queue WHERE id = %s", [first])
+    sweep_orphans(connection, config)
+    assert [run.id for run in claim(connection, make_worker(connection), 5)] == [held]
+
+
+def test_replacing_run_takes_over_the_time_of_the_one_that_waited(config: Config, connection: Connection) -> None:
+    """Or with a jitter longer than the steps of the schedule none would ever be due."""
+    job_id = due_job(connection, "replace", jitter_seconds=86400.0)
+    dues = []
+    for _ in range(5):
+        run_id = tick(connection, config, job_id)
+        row = connection.execute("SELECT run_after FROM queue WHERE id = %s", [run_id]).fetchone()
+        assert row
+        dues.append(row[0])
+    assert dues == sorted(dues, reverse=True)
+
+
+def test_pile_of_runs_can_be_ended_and_decided_on(config: Config, connection: Connection) -> None:
+    """Each step costs as many rows as there are, not their square, which was half a minute for ten thousand."""
+    connection.deadline_seconds = 20.0
+    connection.execute("SET statement_timeout = '15s'")
+    job_id = make_job(connection, overlap="allow")
+    connection.execute(
+        "INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts)"
+        " SELECT %s, 1, 5, now(), now(), 'manual', 3 FROM generate_series(1, 10000)",
+        [job_id],
+    )
+    edit_job(connection, job_id, {"overlap": "queue"})
+    trigger_job(connection, job_id)
+    connection.execute("UPDATE jobs SET cron_expr = '0 0 1 1 *' WHERE id = %s", [job_id])
+    assert tick(connection, config, job_id)
+    pause_job(connection, job_id)
+    assert connection.execute("SELECT count(*) FROM queue").fetchone() == (0,)
+
+
+def test_triggers_of_many_against_finishing_workers_are_all_answered(config: Config, connection: Connection) -> None:
+    job_id = make_job(connection, overlap="queue", catch_up_limit=1000)
+    broken: list[BaseException] = []
+    stop = threading.Event()
+
+    def work(child: int) -> None:
+        with connect(config, "worker") as own:
+            own.deadline_seconds = 20.0
+            owner = make_worker(own, child=child)
+            while not stop.is_set():
+                for run in claim(own, owner):
+                    finish(own, owner, success(run))
+
+    def trigger() -> None:
+        with connect(config, "user") as own:
+            own.deadline_seconds = 20.0
+            own.execute("SET lock_timeout = '10s'; SET statement_timeout = '15s'")
+            try:
+                for _ in range(25):
+                    trigger_job(own, job_id)
+            except BaseException as error:
+                broken.append(error)
+                raise
+
+    workers = [threading.Thread(target=work, args=(child,)) for child in range(2)]
+    users = [threading.Thread(target=trigger) for _ in range(8)]
+    for thread in (*workers, *users):
+        thread.start()
+    for thread in users:
+        thread.join()
+    wait_for(lambda: connection.execute("SELECT count(*) FROM queue").fetchone() == (0,), why="all of them have run")
+    stop.set()
+    for thread in workers:
+        thread.join()
+    assert broken == []
+    assert connection.execute("SELECT count(*) FROM finished_runs").fetchone() == (200,)
 
 
 def test_pause_and_cancel_take_held_runs_along(config: Config, connection: Connection) -> None:

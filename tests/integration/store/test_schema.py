@@ -69,6 +69,8 @@ def test_a_database_in_use_is_migrated_with_what_it_has(empty: Config, monkeypat
         schema.migrate(connection, empty)
         outcomes = connection.execute("SELECT outcome FROM ticks ORDER BY tick_at").fetchall()
         assert outcomes == [("caught_up",), ("ran",)]
+        stretches = connection.execute("SELECT reason FROM tick_gaps WHERE to_at IS NULL ORDER BY reason").fetchall()
+        assert stretches == [("cancelled",), ("paused",)]
         owner = make_worker(connection)
         for run in claim(connection, owner, 5):
             assert finish(connection, owner, success(run)) == [run.id]

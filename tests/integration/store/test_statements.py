@@ -16,7 +16,10 @@ from forgeflow.store.statements import statement
 SQL = Path(__file__).parents[3] / "sql"
 MODULES: dict[str, ModuleType] = {"jobs": jobs, "runs": runs, "ticks": ticks, "nodes": nodes, "schema": schema}
 # Several statements as one; everything else in these modules is one statement.
-COMPOSED = {"runs.take_turn", "runs.recover_worker", "schema.migrate", "schema.migrations", "schema.require_current"}
+COMPOSED = {
+    *("runs.take_turn", "runs.recover_worker", "runs.end_pending_runs"),
+    *("schema.migrate", "schema.migrations", "schema.require_current"),
+}
 
 FILES = sorted(
     path.relative_to(SQL).with_suffix("").as_posix()

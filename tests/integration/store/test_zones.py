@@ -250,6 +250,18 @@ def test_tick_that_was_skipped_by_hand_stays_skipped(connection: Connection) -> 
     assert next_run(connection, job) == following
 
 
+def test_tick_that_was_skipped_by_hand_keeps_no_other_from_its_time(connection: Connection) -> None:
+    """It may be one of an older, wider schedule, far beyond the next ticks of this one."""
+    lead(connection, OLD)
+    (job,) = make_stale(connection)
+    connection.execute(
+        "INSERT INTO ticks (job_id, tick_at, term, outcome) VALUES (%s, %s, 1, 'skip_next')",
+        [job, right_tick() + 500 * HOUR + timedelta(seconds=1)],
+    )
+    walk(connection, NEW)
+    assert next_run(connection, job) == right_tick()
+
+
 def test_window_bounds_the_tick_that_is_computed(connection: Connection) -> None:
     lead(connection, OLD)
     (job,) = make_stale(connection)
