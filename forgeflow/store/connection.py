@@ -159,7 +159,7 @@ def required_url(config: Config) -> str:
     if not config.database.url:
         raise ConfigError(
             "no database is configured: set FORGEFLOW_DATABASE_URL or [database] url, or use `forgeflow up`, "
-            "which brings its own"
+            "which brings its own (its URL is in postgres/url of its state folder, for FORGEFLOW_DATABASE_URL_FILE)"
         )
     try:
         conninfo_to_dict(config.database.url)
