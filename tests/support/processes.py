@@ -162,6 +162,14 @@ def processes_marked(marker: str) -> list[int]:
     ]
 
 
+def _reap(known: Collection[int]) -> set[int]:
+    """Our children but these, without the dead."""
+    for pid in set(children()) - set(known):
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return set(children()) - set(known)
+
+
 @contextmanager
 def nothing_left_behind(*, ignore: Collection[int] = ()) -> Iterator[None]:
     """Fail when a child, ours or inherited, outlives the block; end it then.  `ignore` is looked at in the end."""
@@ -169,9 +177,9 @@ def nothing_left_behind(*, ignore: Collection[int] = ()) -> Iterator[None]:
     before = set(children())
     yield
     known = before | set(ignore)
-    for pid in set(children()) - known:
-        os.waitpid(pid, os.WNOHANG)  # the dead that we inherited are no trouble
-    left = {pid: title(pid) for pid in set(children()) - known}
+    # The dead that we inherited are no trouble, nor those on their way out: they have no title any more.
+    wait_for(lambda: all(title(pid) for pid in _reap(known)), why="the dying end")
+    left = {pid: title(pid) for pid in _reap(known)}
     Strays().kill_until_none(known)
     assert not left, f"processes left behind: {left}"
 
