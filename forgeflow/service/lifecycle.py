@@ -50,8 +50,7 @@ def end_pause(connection: Connection, job_id: UUID, job: LockedJob | DueJob, *, 
     Nothing before the end is owed. The job is locked by the caller; False when it is not paused until then.
     """
     try:
-        timetable = make_timetable(job.cron_expr, job.run_at, job.timezone, start_at=job.start_at, end_at=job.end_at)
-        tick = timetable.next_after(until - _MOMENT) if timetable else None
+        tick = _next_tick(connection, job_id, _timetable(job), until - _MOMENT)
     except CronError:
         tick = until  # the scheduler tells of it, and looks again
     ticks.close_gap(connection, job_id=job_id, to_at=until - _MOMENT, note=job.pause_reason)
@@ -66,7 +65,7 @@ def _next_status(job: LockedJob, event: JobEvent) -> JobStatus:
     return status
 
 
-def _timetable(job: LockedJob | JobDefinition) -> Timetable | Once | None:
+def _timetable(job: LockedJob | DueJob | JobDefinition) -> Timetable | Once | None:
     return make_timetable(job.cron_expr, job.run_at, job.timezone, start_at=job.start_at, end_at=job.end_at)
 
 
@@ -253,7 +252,6 @@ def _edited_clock(
     return _next_tick(connection, job_id, timetable, job.now)
 
 
-@repeated
 def trigger_job(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None = None) -> RunRow:
     """A run that is due now, also of a paused job; with a payload, that one instead of the job's.
 
@@ -269,6 +267,7 @@ def trigger_job(connection: Connection, job_id: UUID, payload: Mapping[str, Any]
     return run
 
 
+@repeated
 def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None) -> tuple[UUID, bool]:
     """One transaction: the run, and whether others were asked to stop."""
     is_stopping = False

@@ -141,20 +141,22 @@ def cancel(job_id: UUID) -> Response:
     return _change(job_id, lifecycle.cancel_job)
 
 
-@blueprint.post("/<uuid:job_id>/skip-next")
-def skip_next(job_id: UUID) -> Response:
+def _change_ticks(job_id: UUID, change: Callable[..., JobRow]) -> Response:
+    """Of a job; `tick_at` in the body says which one is meant."""
     no_parameters()
     asked = read_skip_request(optional_body())
     with connection() as opened:
-        return _answer(lifecycle.skip_next(opened, job_id, tick_at=asked.tick_at))
+        return _answer(change(opened, job_id, tick_at=asked.tick_at))
+
+
+@blueprint.post("/<uuid:job_id>/skip-next")
+def skip_next(job_id: UUID) -> Response:
+    return _change_ticks(job_id, lifecycle.skip_next)
 
 
 @blueprint.post("/<uuid:job_id>/unskip")
 def unskip(job_id: UUID) -> Response:
-    no_parameters()
-    asked = read_skip_request(optional_body())
-    with connection() as opened:
-        return _answer(lifecycle.unskip(opened, job_id, tick_at=asked.tick_at))
+    return _change_ticks(job_id, lifecycle.unskip)
 
 
 @blueprint.post("/<uuid:job_id>/trigger")
