@@ -92,7 +92,7 @@ def test_run_that_takes_too_much_memory_is_ended_and_charged(start_node: StartNo
     """In a process of its own session, that nobody but the process table knows."""
     node = start_node(executor__shell__memory_limit="200M")
     node.wait_for_log("node ready")
-    hog = "import time; x = bytearray(300 << 20); time.sleep(60)"
+    hog = "import signal; x = bytearray(300 << 20); signal.pause()"
     run = wait_for_status(
         connection,
         submit(connection, f"setsid {sys.executable} -c '{hog}' & wait", max_attempts=1),

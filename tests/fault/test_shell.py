@@ -83,7 +83,7 @@ def test_command_that_ignores_term_is_killed_after_the_grace(execute: Execute) -
 
 def test_command_that_left_its_group_is_ended_by_its_timeout(execute: Execute) -> None:
     marker = uuid.uuid4().hex
-    leave = f"import os, time; os.setpgid(0, os.getpgid(os.getppid())); time.sleep(60)  # {marker}"
+    leave = f"import os, signal; os.setpgid(0, os.getpgid(os.getppid())); signal.pause()  # {marker}"
     run = execute(f"exec python3 -c '{leave}'", timeout_seconds=0.5)
     assert run.error_type == "timed_out"
     assert run.finished_at

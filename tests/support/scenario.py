@@ -14,6 +14,12 @@ from forgeflow.store.runs import ClaimedRun, FailedRun, Owner, RunRow
 RETRY: dict[str, float] = {"retry_base": 0.001, "retry_cap": 0.001}
 
 
+def database_now(connection: Connection) -> datetime:
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert row
+    return datetime.fromisoformat(row[0].isoformat())
+
+
 def make_job(connection: Connection, **fields: Any) -> UUID:
     """A shell job; keywords are the columns that matter."""
     defaults: dict[str, Any] = {

@@ -26,16 +26,10 @@ from forgeflow.service.lifecycle import (
 from forgeflow.service.requests import read_job_request, read_pause_request
 from forgeflow.store.connection import Connection
 from tests.integration.store.test_ticks import node
-from tests.support.scenario import claim, finish, make_worker, success
+from tests.support.scenario import claim, database_now, finish, make_worker, success
 
 HOURLY = {"name": "job", "executor": "shell", "payload": {"command": "true"}, "cron_expr": "0 * * * *"}
 HOUR = timedelta(hours=1)
-
-
-def database_now(connection: Connection) -> datetime:
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    assert row
-    return datetime.fromisoformat(row[0].isoformat())
 
 
 def submit(connection: Connection, **fields: Any) -> UUID:

@@ -26,18 +26,12 @@ from forgeflow.service.lifecycle import (
 from forgeflow.service.requests import read_job_request, read_pause_request
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.jobs import JobRow
-from tests.support.scenario import claim, make_job, make_worker
+from tests.support.scenario import claim, database_now, make_job, make_worker
 from tests.support.sessions import ORDERS, Act, play
 from tests.support.waiting import wait_for
 
 SECOND = timedelta(seconds=1)
 MINUTELY = {"name": "job", "executor": "shell", "payload": {"command": "true"}, "cron_expr": "* * * * *"}
-
-
-def database_now(connection: Connection) -> datetime:
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    assert row
-    return datetime.fromisoformat(row[0].isoformat())
 
 
 def submit(connection: Connection, **fields: Any) -> UUID:

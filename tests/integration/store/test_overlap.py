@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -17,6 +17,7 @@ from forgeflow.store.connection import Connection, connect, transaction
 from forgeflow.store.runs import ClaimedRun, Owner
 from tests.support.scenario import (
     claim,
+    database_now,
     fail,
     failure,
     finish,
@@ -30,12 +31,6 @@ from tests.support.sessions import ORDERS, Act, play
 from tests.support.waiting import wait_for
 
 SECOND = timedelta(seconds=1)
-
-
-def database_now(connection: Connection) -> datetime:
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    assert row
-    return datetime.fromisoformat(row[0].isoformat())
 
 
 def due_job(connection: Connection, overlap: str, **fields: object) -> UUID:

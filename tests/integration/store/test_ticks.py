@@ -14,7 +14,7 @@ from forgeflow.scheduler.leader import campaign, open_session, resign
 from forgeflow.store import runs, ticks
 from forgeflow.store.connection import Connection, connect, transaction
 from forgeflow.store.listener import take_notifications
-from tests.support.scenario import make_job
+from tests.support.scenario import database_now, make_job
 from tests.support.waiting import wait_for
 
 
@@ -27,12 +27,6 @@ def second(config: Config) -> Iterator[Connection]:
 
 def node(name: str) -> Node:
     return Node(uuid4(), name, "host", "machine", 1, ("scheduler",), 0, "0")
-
-
-def database_now(connection: Connection) -> datetime:
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    assert row
-    return datetime.fromisoformat(row[0].isoformat())
 
 
 def runs_of(connection: Connection, job_id: UUID) -> list[tuple[datetime, str]]:
