@@ -402,6 +402,45 @@ def test_pile_of_runs_can_be_ended_and_decided_on(config: Config, connection: Co
     assert connection.execute("SELECT count(*) FROM queue").fetchone() == (0,)
 
 
+def test_runs_that_are_ended_together_look_for_no_held_one(config: Config, connection: Connection) -> None:
+    """Each would look through all that were deleted before it."""
+    job_id = due_job(connection, "queue")
+    for _ in range(3):
+        tick(connection, config, job_id)
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION release_held_run() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'it looks for one'; END $$"
+    )
+    pause_job(connection, job_id)
+    assert states(connection, job_id) == ["cancelled"] * 3
+
+
+def test_trigger_that_meets_a_deadlock_is_repeated(config: Config, connection: Connection, second: Connection) -> None:
+    """A worker that reports a success and a failure holds the one's row while it waits for the other's job."""
+    job_id = make_job(connection, overlap="queue")
+    first = trigger_job(connection, job_id)
+    made: list[UUID] = []
+
+    def trigger() -> None:
+        with connect(config, "user") as own:
+            own.deadline_seconds = 20.0
+            own.execute("SET lock_timeout = '10s'; SET statement_timeout = '15s'; SET deadlock_timeout = '1s'")
+            made.append(trigger_job(own, job_id).id)
+
+    second.deadline_seconds = 20.0
+    second.execute("SET lock_timeout = '10s'; SET statement_timeout = '15s'; SET deadlock_timeout = '10s'")
+    # Whoever has waited for its deadlock_timeout looks for a deadlock, once, and gives way: that shall be the trigger.
+    thread = threading.Thread(target=trigger)
+    with transaction(second):
+        second.execute("SELECT FROM queue WHERE id = %s FOR NO KEY UPDATE", [first.id])
+        thread.start()
+        wait_for(lambda: waiting(connection), why="it holds the job, and waits for the run")
+        second.execute("SELECT FROM jobs WHERE id = %s FOR SHARE", [job_id])
+    thread.join()
+    assert len(made) == 1
+    assert states(connection, job_id) == ["pending", "held"]
+
+
 def test_triggers_of_many_against_finishing_workers_are_all_answered(config: Config, connection: Connection) -> None:
     job_id = make_job(connection, overlap="queue", catch_up_limit=1000)
     broken: list[BaseException] = []
