@@ -163,6 +163,8 @@ def test_reload_makes_a_new_configuration_hold(
     node.do("reload")
     node.wait_for_journal("configuration reloaded")
     node.wait_for("ActiveState", "active")
+    # The reload is over when the new generation is taken on; an old worker may still take a run before it goes.
+    wait_for(lambda: not any("generation 1" in said for said in node.processes().values()))
     assert wait_for_status(connection, submit(connection, "pwd"), "succeeded").output_head == "/usr\n"
     assert node.show("MainPID") == before
 
