@@ -199,6 +199,7 @@ class Scheduler(_Section):
 class Worker(_Section):
     id: Annotated[str, _pattern(r".{0,200}", "200 characters at most")] = ""
     concurrency: Annotated[int, _whole(1, 512)] = 8
+    claim_batch: Annotated[int, _whole(1, 500)] = 100
     poll_interval: Seconds = 1.0
     lease_duration: Seconds = 30.0
     heartbeat_interval: Seconds = 10.0

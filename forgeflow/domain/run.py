@@ -55,13 +55,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one attempt of a run ended; without `failure` it succeeded."""
+    """How one attempt of a run ended; without `failure` it succeeded.
+
+    A claimed run that was not begun is handed back as it was before its claim, whatever its failure says.
+    """
 
     run_id: UUID
     attempt: int
     failure: Failure | None = None
     exit_code: int | None = None
     output: Output = field(default_factory=Output)
+    is_begun: bool = True
 
 
 @dataclass(frozen=True, slots=True)

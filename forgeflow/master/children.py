@@ -1,6 +1,6 @@
 """The table of a node's children, and what is decided from it; no forking, no signals, no clock."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -8,6 +8,7 @@ from forgeflow.config import Config
 from forgeflow.domain.node import Node
 from forgeflow.process.fork import EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
+from forgeflow.process.page import SharedPage
 
 
 class Role(StrEnum):
@@ -64,18 +65,33 @@ class Child:
     is_ready: bool = False
     is_worn: bool = False  # it has reached such a limit: to be retired as soon as another one is ready
     is_retiring: bool = False  # it was told to end when it has ended what it does
-    runs: int = 0  # how many it has begun
+    runs: int = 0  # how many it was given to execute
     idle_since: float | None = None  # a worker's: the time before the claim that found nothing
     slot: int = 0  # a worker's line in the shared page
-    run: str | None = None  # the run that it has begun
-    attempt: int = 0
-    is_executing: bool = False  # from START to ENDED: a job of its may be alive
-    may_continue: bool = False  # its job may outlive the lease
+    page: SharedPage | None = None
+    batch: int = 0  # the number of what it said last that it has in hand
+    runs_in_hand: Sequence[tuple[str, int, bool]] = ()  # run, attempt, whether its job may outlive the lease
+    is_executing: bool = False  # from BATCH to ENDED: a job of its may be alive
     lease_end: float = 0.0
     state: str = "boot"
     budget_end: float = float("inf")  # it must have spoken again by then
     end: End | None = None
     is_killed: bool = False
+
+    @property
+    def begun(self) -> tuple[str | None, int, bool]:
+        """The run that it has begun last, its attempt, whether its job may outlive the lease; None for no run.
+
+        By the shared page, where the worker writes before it begins; read at its death it says whom to charge.
+        """
+        batch, place = self.page.begun(self.slot) if self.page else (0, 0)
+        if batch == self.batch and 0 < place <= len(self.runs_in_hand):
+            return self.runs_in_hand[place - 1]
+        return None, 0, False
+
+    @property
+    def run(self) -> str | None:
+        return self.begun[0]
 
     def describe(self) -> dict[str, object]:
         """For the log."""
@@ -187,7 +203,8 @@ def bury(child: Child, code: int) -> DeadWorker:
     Only the run that it had begun is charged, and not when we killed the worker for a reason of our own.
     """
     charged, error, error_type = _judge(child, code)
-    return DeadWorker(child.number, child.generation, child.run, child.attempt, charged, error, error_type)
+    run, attempt, _ = child.begun
+    return DeadWorker(child.number, child.generation, run, attempt, charged, error, error_type)
 
 
 def _judge(child: Child, code: int) -> tuple[bool, str, str]:

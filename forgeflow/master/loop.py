@@ -432,14 +432,14 @@ class Master:
         match message["kind"]:
             case "READY":
                 self._hear_ready(child, message)
-            case "START":
-                child.run, child.attempt, child.idle_since = message["run"], message["attempt"], None
-                child.runs += 1
-                child.is_executing, child.may_continue = True, message["on_lease_loss"] == "continue"
+            case "BATCH":
+                child.batch, child.runs_in_hand = message["batch"], message["runs"]
+                child.runs += len(message["runs"])
+                child.is_executing, child.idle_since = True, None
             case "ENDED":
                 child.is_executing = False
             case "IDLE":
-                child.run = None
+                child.runs_in_hand = ()
                 child.is_executing = False
                 child.idle_since = message["since"]
                 if self._wakes.heard_at >= message["since"]:
@@ -498,7 +498,7 @@ class Master:
             if child.number in renewed:
                 child.lease_end = courier.generation.config.worker.fence().lease_end(message["sent_at"])
                 self._nursery.page.set_lease_end(child.slot, child.lease_end)
-            elif child.number in asked and not (child.is_executing and child.may_continue):
+            elif child.number in asked and not (child.is_executing and child.begun[2]):
                 self._kill(child, End.DISPOSSESSED)
         if message["sent_at"] >= self._wakes.back_at:
             # After an outage idle sessions may hang on a server that is gone: a turn finds out before there is work.
@@ -513,4 +513,4 @@ def _last_call(child: Child) -> float:
 
 
 def _must_be_fenced(child: Child, now: float) -> bool:
-    return child.is_executing and not child.may_continue and now >= _last_call(child)
+    return child.is_executing and now >= _last_call(child) and not child.begun[2]

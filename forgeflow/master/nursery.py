@@ -130,7 +130,7 @@ class Nursery:
         number = self.children.next_number()
         slot = self.children.free_slot() if role is Role.WORKER else 0
         if role is Role.WORKER:
-            self.page.set_lease_end(slot, 0.0)
+            self.page.clear(slot)
         try:
             ours, theirs = Link.pair()
         except OSError as error:
@@ -150,7 +150,7 @@ class Nursery:
         finally:
             theirs.close()
         now = boottime()
-        child = Child(pid, number, role, generation, ours, now, slot=slot)
+        child = Child(pid, number, role, generation, ours, now, slot=slot, page=self.page)
         child.wear_factor = random.uniform(*WEAR_FACTORS)
         child.budget_end = now + generation.config.worker.spawn_timeout
         self.children.by_pid[pid] = child

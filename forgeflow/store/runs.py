@@ -36,6 +36,16 @@ class ClaimedRun:
     max_attempts: int
     scheduled_for: datetime
     is_catch_up: bool
+    priority: int
+    run_after: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where in the queue a claim begins to look: after one place of each priority, 1 to 9, as literals of arrays."""
+
+    at: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,9 @@ class TurnResult:
     frees_held: bool = False
 
 
+WHOLE_QUEUE = Bounds(f"{{{','.join(['-infinity'] * 9)}}}", f"{{{','.join([str(UUID(int=0))] * 9)}}}")
+
+
 def _finish_reports(reports: Sequence[Ending]) -> Jsonb:
     return Jsonb(
         [
@@ -201,6 +214,7 @@ def _fail_reports(reports: Sequence[Ending]) -> Jsonb:
                 "output_head": report.output.head,
                 "output_tail": report.output.tail,
                 "output_bytes": report.output.total_bytes,
+                "begun": report.is_begun,
                 "charged": failure.charged,
                 "error": failure.error,
                 "error_type": failure.error_type,
@@ -210,13 +224,27 @@ def _fail_reports(reports: Sequence[Ending]) -> Jsonb:
 
 
 def claim_runs(
-    connection: Connection, *, boot_id: UUID, child: int, max_runs: int, now: datetime | None = None
+    connection: Connection,
+    *,
+    boot_id: UUID,
+    child: int,
+    max_runs: int,
+    marks_at: str = WHOLE_QUEUE.at,
+    marks_id: str = WHOLE_QUEUE.id,
+    now: datetime | None = None,
 ) -> list[ClaimedRun]:
-    """Up to `max_runs` due runs, now owned by this worker; [] when nothing is due or its lease is gone.
+    """Up to `max_runs` (1 to 1000) due runs, now owned by this worker; [] when nothing is due or its lease is gone.
 
     Waits for nobody. A caller whose connection breaks in here cannot know what it owns.
     """
-    parameters = {"boot_id": boot_id, "child": child, "max_runs": max_runs, "now": now}
+    parameters = {
+        "boot_id": boot_id,
+        "child": child,
+        "max_runs": max_runs,
+        "marks_at": marks_at,
+        "marks_id": marks_id,
+        "now": now,
+    }
     return fetch_all(connection, "runs/claim_runs", ClaimedRun, parameters, prepare=True)
 
 
@@ -400,6 +428,7 @@ def take_turn(
     endings: Sequence[Ending],
     *,
     max_runs: int,
+    bounds: Bounds = WHOLE_QUEUE,
     retry_base: float,
     retry_cap: float,
 ) -> TurnResult:
@@ -419,6 +448,7 @@ def take_turn(
                 succeeded,
                 failed,
                 max_runs,
+                bounds,
                 retry_base=retry_base,
                 retry_cap=retry_cap,
             )
@@ -434,6 +464,7 @@ def _try_turn(
     succeeded: Sequence[Ending],
     failed: Sequence[Ending],
     max_runs: int,
+    bounds: Bounds,
     *,
     retry_base: float,
     retry_cap: float,
@@ -463,7 +494,7 @@ def _try_turn(
             connection,
             "runs/claim_runs",
             ClaimedRun,
-            {**fence, "max_runs": max_runs, "now": None},
+            {**fence, "max_runs": max_runs, "marks_at": bounds.at, "marks_id": bounds.id, "now": None},
             prepare=True,
         )
     ended = finishing.fetchall() if finishing else []

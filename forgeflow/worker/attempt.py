@@ -1,6 +1,7 @@
 """One attempt of a run, from claim to ending."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import structlog
 
@@ -12,11 +13,14 @@ from forgeflow.store.runs import ClaimedRun
 log = structlog.get_logger()
 
 
-def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders) -> Ending:
-    """Execute one attempt; whatever happens inside becomes its Ending.  Blocks until nothing of it is left."""
-    bound = log.bind(run_id=str(run.id), job_id=str(run.job_id), attempt=run.attempt)
+def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, *, is_told: bool = True) -> Ending:
+    """Execute one attempt; whatever happens inside becomes its Ending.  Blocks until nothing of it is left.
+
+    `is_told`: its beginning and its end are logged; a failure always is.
+    """
     began = boottime()
-    bound.info("run started", job_name=run.job_name, try_number=run.failures + 1)
+    if is_told:
+        log.info("run started", **_names(run), job_name=run.job_name, try_number=run.failures + 1)
     executor = executors.get(run.executor)
     if executor is None:
         known = ", ".join(executors)
@@ -25,14 +29,20 @@ def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orde
         )
     try:
         ending = executor(run, orders)
-    except Exception:  # noqa: BLE001 - the edge of the attempt: a bug here must cost a try, not the worker
-        bound.exception("executor failed")
+    except Exception:
+        log.exception("executor failed", **_names(run))
         failure = Failure("internal", "ForgeFlow failed to execute the run; its log has the traceback", charged=True)
         ending = Ending(run.id, run.attempt, failure)
-    bound.info(
-        "run ended",
-        outcome=ending.failure.error_type if ending.failure else "succeeded",
-        exit_code=ending.exit_code,
-        duration_seconds=round(boottime() - began, 3),
-    )
+    if is_told or ending.failure:
+        log.info(
+            "run ended",
+            **_names(run),
+            outcome=ending.failure.error_type if ending.failure else "succeeded",
+            exit_code=ending.exit_code,
+            duration_seconds=round(boottime() - began, 3),
+        )
     return ending
+
+
+def _names(run: ClaimedRun) -> dict[str, Any]:
+    return {"run_id": str(run.id), "job_id": str(run.job_id), "attempt": run.attempt}

@@ -1,53 +1,47 @@
 """A worker's life: connect, register, then turns until it is told to drain."""
 
+import logging
 import random
 import select
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from uuid import UUID
+from collections.abc import Sequence
 
 import structlog
 from setproctitle import setproctitle
 
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
-from forgeflow.domain.run import Ending, Output
+from forgeflow.domain.pace import WINDOW_SECONDS
+from forgeflow.domain.run import Ending, Failure
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
-from forgeflow.executors.base import Executor
 from forgeflow.executors.shell import ShellExecutor
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
 from forgeflow.process.page import SharedPage
 from forgeflow.process.tree import become_subreaper
-from forgeflow.store.connection import Connection, connect
+from forgeflow.store.connection import Connection
 from forgeflow.store.nodes import register_worker
-from forgeflow.store.runs import ClaimedRun, Owner, TurnResult, announce_due, take_turn
+from forgeflow.store.runs import ClaimedRun, Owner
 from forgeflow.store.session import open_session
 from forgeflow.worker.attempt import execute_run
 from forgeflow.worker.orders import WorkerOrders
+from forgeflow.worker.turn import (
+    Worker,
+    claim,
+    connect_seconds,
+    report,
+    report_late,
+    report_refused,
+    slack_seconds,
+    turn_seconds,
+)
+from forgeflow.worker.watch import BatchWatch
 
 log = structlog.get_logger()
 
 _RECONNECT_SECONDS = (0.1, 2.0)
 _SCARCITY_SECONDS = (0.5, 1.5)
-_OUTPUT_REFUSED = "(the database refused what the job printed; the log of its node says why)"
-_WHAT_BECAME = {"pending": "run put back", "dead": "run dead", "cancelled": "run cancelled"}
-
-
-@dataclass(slots=True)
-class Worker:
-    """What one worker process holds; `endings` are executed but not yet known to the database."""
-
-    config: Config
-    owner: Owner
-    link: Link
-    orders: WorkerOrders
-    connection: Connection
-    executors: Mapping[str, Executor]
-    title: str
-    endings: list[Ending] = field(default_factory=list)
-    names: dict[UUID, str] = field(default_factory=dict)  # of the jobs whose runs are in `endings`
+_CANCELLED = Failure("cancelled", "stopped before it began", charged=False)
 
 
 def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, slot: int, title: str) -> int:
@@ -100,13 +94,14 @@ def _register(worker: Worker, worker_id: str) -> bool:
 
 def _serve(worker: Worker) -> int:
     """Passes until it is drained, or cannot go on.  Returns its exit code."""
+    watch = BatchWatch(worker.talk, lambda: _relieve(worker))
     try:
-        while run_pass(worker):
+        while run_pass(worker, watch):
             pass
     except StoreUnavailable as error:
         log.warning("worker lost its connection", reason=str(error))
         try:
-            _report_late(worker)
+            report_late(worker, _pause)
         except StoreError as refused:
             return _give_up(worker, refused)
         return EXIT_TRY_AGAIN
@@ -118,138 +113,123 @@ def _serve(worker: Worker) -> int:
 def _give_up(worker: Worker, error: StoreError) -> int:
     log.error("worker gives up", reason=str(error))
     # Executed again for nothing, a run whose result is refused would go on for ever.
-    return EXIT_RESULT_REFUSED if worker.endings and not isinstance(error, SchemaMismatch) else EXIT_TRY_AGAIN
+    is_refused = worker.hand.endings() and not isinstance(error, SchemaMismatch)
+    return EXIT_RESULT_REFUSED if is_refused else EXIT_TRY_AGAIN
 
 
-def run_pass(worker: Worker) -> bool:
-    """One turn, and the execution of what it claimed, or the wait for more.  False when drained.
+def run_pass(worker: Worker, watch: BatchWatch) -> bool:
+    """One turn, and the execution of what is in hand, or the wait for more.  False when drained.
 
-    Blocks for as long as the run takes.  Raises StoreUnavailable when the turn's outcome is unknown.
+    Blocks for as long as the runs take.  Raises StoreUnavailable when the turn's outcome is unknown.
     """
-    worker.orders.read()
+    orders, hand = worker.orders, worker.hand
+    orders.read()
     asked_at = boottime()
-    if not worker.endings:
-        worker.link.send("STATE", state="turn", budget=_turn_seconds(worker.config))
-    may_claim = not worker.orders.is_draining and worker.orders.may_begin()
+    if orders.is_draining:
+        hand.hand_back()
+    waiting = hand.waiting()
+    may_claim = not orders.is_draining and orders.may_begin()
+    wanted = worker.pace.size(worker.config.worker.claim_batch) - len(waiting) if may_claim else 0
+    if not waiting and not hand.endings():
+        worker.link.send("STATE", state="turn", budget=turn_seconds(worker.config))
     try:
-        result = _turn(worker, max_runs=int(may_claim))
+        if wanted > 0:
+            waiting += claim(worker, wanted)
+        else:
+            report(worker)
     except (StoreUnavailable, SchemaMismatch):
         raise
     except StoreError as error:
-        if not worker.endings:
+        if not hand.endings():
             raise
-        _report_refused(worker, error)
+        report_refused(worker, error)
         return True
-    if result.claimed:
-        (run,) = result.claimed
-        if not worker.orders.may_begin():
-            # Its lease has run low on the way: the master hands it back unbegun, and another number begins anew.
-            raise StoreUnavailable("the claim took too much of the lease")
-        worker.names[run.id] = run.job_name
-        worker.endings.append(_execute(worker, run))
+    if waiting:
+        _execute(worker, watch, waiting)
         return True
-    if worker.orders.is_draining:
+    if orders.is_draining:
         return False
-    if not worker.orders.wait_until_woken(asked_at, worker.connection.fileno()):
+    if may_claim and not worker.watermark.is_whole:
+        return True
+    if not orders.wait_until_woken(asked_at, worker.connection.fileno()):
         raise StoreUnavailable("the database ended the session")
     return True
 
 
-def _execute(worker: Worker, run: ClaimedRun) -> Ending:
-    """From START on a job may be alive, and the master sees to the fence too; ENDED says that none is."""
-    budget = run.timeout_seconds + worker.config.worker.kill_grace + _slack_seconds(worker.config)
-    if not worker.link.send("START", run=run.id, attempt=run.attempt, on_lease_loss=run.on_lease_loss, budget=budget):
-        # A master that is frozen so long that the link is full would not know what this worker does, nor charge it.
-        raise StoreUnavailable("the master does not listen; the run is handed back unbegun")
-    setproctitle(f"{worker.title} run {run.id}")
-    ending = execute_run(run, worker.executors, worker.orders)
-    setproctitle(f"{worker.title} idle")
-    worker.link.send("ENDED", budget=_turn_seconds(worker.config))
-    if ending.failure and ending.failure.error_type == "not_started" and not ending.failure.charged:
-        # The machine has nothing to give at the moment; the next run would fare no better.
-        _pause(worker.orders, random.uniform(*_SCARCITY_SECONDS))
-    return ending
+def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> None:
+    """The batch in hand, until a window is over: what is left then waits for the next pass.
 
-
-def _turn_seconds(config: Config) -> float:
-    """How long a turn may take, with its repetitions; its own deadlines are shorter, so only a wedge overruns it."""
-    return 4 * config.worker.statement_deadline + _slack_seconds(config)
-
-
-def _slack_seconds(config: Config) -> float:
-    """What a busy machine may add to any budget."""
-    return 2 * config.worker.statement_deadline
-
-
-def _turn(worker: Worker, *, max_runs: int) -> TurnResult:
-    """Report the endings and claim; the endings are forgotten only when the database has them."""
-    if not worker.endings and not max_runs:
-        return TurnResult([], [], [])
-    retry = worker.config.retry
-    result = take_turn(
-        worker.connection,
-        worker.owner,
-        worker.endings,
-        max_runs=max_runs,
-        retry_base=retry.base,
-        retry_cap=retry.cap,
-    )
-    for run_id in result.lost:
-        log.warning("stale result dropped", run_id=str(run_id))
-    errors = {ending.run_id: ending.failure.error for ending in worker.endings if ending.failure}
-    for failed in result.failed:
-        tell = log.warning if failed.status == "dead" else log.info
-        tell(
-            _WHAT_BECAME[failed.status],
-            run_id=str(failed.id),
-            job_name=worker.names.get(failed.id),
-            reason=errors.get(failed.id),
-            retry_in_seconds=failed.retry_in_seconds,
-        )
-        if failed.retry_in_seconds is not None:
-            worker.link.send("RETRY_IN", seconds=failed.retry_in_seconds)
-    worker.endings.clear()
-    worker.names.clear()
-    if result.frees_held:
-        announce_due(worker.connection)  # our own claim may have been for another run, or none
-    return result
-
-
-def _report_refused(worker: Worker, error: StoreError) -> None:
-    """A turn was refused for what was in it: report without a claim, then without what the jobs printed."""
-    log.error("turn refused", reason=str(error))
-    try:
-        _turn(worker, max_runs=0)
-    except StoreUnavailable:
-        raise
-    except StoreError:
-        worker.endings = [
-            replace(ending, output=Output(_OUTPUT_REFUSED, "", ending.output.total_bytes)) for ending in worker.endings
-        ]
-        _turn(worker, max_runs=0)
-
-
-def _report_late(worker: Worker) -> None:
-    """Give the endings to the database over a new connection, for as long as our lease lives, and one lease more.
-
-    May repeat what has already been committed, or come when the run is another's: the fence then answers that it is
-    not ours any more.  Raises StoreError when it is refused.
+    From BATCH on a job may be alive, and the master sees to the fence too; ENDED says that none is.
     """
-    deadline = boottime() + worker.config.worker.lease_duration
-    while worker.endings and (worker.orders.has_lease() or boottime() < deadline):
-        worker.link.send("STATE", state="report", budget=_connect_seconds(worker.config))
-        try:
-            worker.connection.close()
-            worker.connection = connect(worker.config, "worker:late")
-            try:
-                _turn(worker, max_runs=0)
-            except (StoreUnavailable, SchemaMismatch):
-                raise
-            except StoreError as error:
-                _report_refused(worker, error)
-        except StoreUnavailable:
-            if not _pause(worker.orders, random.uniform(*_RECONNECT_SECONDS)):
-                return
+    config = worker.config
+    longest = max(run.timeout_seconds for run in batch)
+    budget = WINDOW_SECONDS + longest + config.worker.kill_grace + slack_seconds(config)
+    if not worker.orders.may_begin():
+        # Its lease has run low on the way: the master hands it back unbegun, and another number begins anew.
+        raise StoreUnavailable("the claim took too much of the lease")
+    if not worker.orders.begin_batch(batch, budget):
+        # A master that is frozen so long that the link is full would not know what this worker does, nor charge it.
+        raise StoreUnavailable("the master does not listen; the runs are handed back unbegun")
+    worker.batch = list(batch)
+    others = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
+    setproctitle(f"{worker.title} run {batch[0].id}{others}")
+    if len(batch) > 1:
+        watch.begin()
+    is_scarce = _execute_each(worker)
+    worker.link.send("ENDED", budget=2 * turn_seconds(config))
+    watch.end()
+    setproctitle(f"{worker.title} idle")
+    if is_scarce:
+        # The machine has nothing to give at the moment; the next run would fare no better.
+        worker.hand.hand_back()
+        report(worker)
+        _pause(worker.orders, random.uniform(*_SCARCITY_SECONDS))
+
+
+def _execute_each(worker: Worker) -> bool:
+    """One run after the other, until the window is over.  True when the machine could not start one."""
+    orders, hand = worker.orders, worker.hand
+    # A line for each of hundreds of runs a second would cost more than they do.
+    tells_each = len(worker.batch) == 1 or logging.getLogger().isEnabledFor(logging.DEBUG)
+    began = boottime()
+    done = 0
+    is_scarce = False
+    while not is_scarce and (run := hand.begin()) is not None:
+        if orders.is_cancelled(run):
+            hand.end(Ending(run.id, run.attempt, _CANCELLED))
+            continue
+        orders.begin(run)
+        ending = execute_run(run, worker.executors, orders, is_told=tells_each)
+        hand.end(ending)
+        done += 1
+        is_scarce = _is_scarce(ending)
+        if boottime() - began >= WINDOW_SECONDS or orders.is_stopping or not orders.may_begin():
+            break
+    seconds = boottime() - began
+    if done:
+        worker.pace.note(seconds, done)
+    if not tells_each:
+        log.info("batch ended", runs=done, duration_seconds=round(seconds, 3))
+    return is_scarce
+
+
+def _is_scarce(ending: Ending) -> bool:
+    failure = ending.failure
+    return failure is not None and failure.error_type == "not_started" and not failure.charged
+
+
+def _relieve(worker: Worker) -> None:
+    """In the watching thread: report what has ended, hand back what has not begun.
+
+    When the database refuses, everything stays in hand, and is said again by the pass that follows.
+    """
+    worker.hand.hand_back()
+    if run := worker.orders.begun:
+        setproctitle(f"{worker.title} run {run.id}")
+    try:
+        report(worker)
+    except StoreError as error:
+        log.info("batch could not be reported meanwhile", reason=str(error))
 
 
 def _pause(orders: WorkerOrders, seconds: float) -> bool:
@@ -263,16 +243,11 @@ def _pause(orders: WorkerOrders, seconds: float) -> bool:
     return not orders.is_stopping
 
 
-def _connect_seconds(config: Config) -> float:
-    """A connection is tried for each address of the URL; after that it is paused, and said again."""
-    return 4 * (config.database.connect_timeout + config.worker.statement_deadline)
-
-
 def _connect(link: Link, config: Config, orders: WorkerOrders, role: str) -> Connection | None:
     """A connection, however long the database is away; None when we shall drain before there is one."""
     reported = False
     while not orders.is_draining:
-        link.send("STATE", state="connect", budget=_connect_seconds(config))
+        link.send("STATE", state="connect", budget=connect_seconds(config))
         try:
             return open_session(config, role)
         except StoreUnavailable as error:

@@ -1,6 +1,8 @@
 """What a worker has been told by its master, read only where it is safe to act on it."""
 
 import select
+from collections.abc import Sequence
+from uuid import UUID
 
 from forgeflow.domain.lease import Fence
 from forgeflow.process.clock import boottime
@@ -23,6 +25,9 @@ class WorkerOrders:
         self._slot = slot
         self._fence = fence
         self._cancels: set[tuple[str, int]] = set()
+        self._batch = 0
+        self._places: dict[UUID, int] = {}
+        self.begun: ClaimedRun | None = None
         self._woken = False
         self._is_orphaned = False
         self.is_draining = False
@@ -50,11 +55,34 @@ class WorkerOrders:
         if self._link.is_closed and not self.is_stopping:
             self.is_draining = self.is_stopping = self._is_orphaned = True
 
+    def begin_batch(self, runs: Sequence[ClaimedRun], budget: float) -> bool:
+        """Tell the master what may be begun from now on, without asking it again; False when it cannot be told."""
+        self._batch += 1
+        self._places = {run.id: place for place, run in enumerate(runs, 1)}
+        self.begun = None
+        told = [[run.id, run.attempt, run.on_lease_loss == "continue"] for run in runs]
+        if not self._link.send("BATCH", batch=self._batch, runs=told, budget=budget):
+            return False
+        self._page.set_begun(self._slot, self._batch, 0)
+        return True
+
+    def begin(self, run: ClaimedRun) -> None:
+        """Say by the shared page, before anything of it happens, that this run of the batch is begun.
+
+        It stands there until the next batch: when this worker dies before that, the run is charged for it.
+        """
+        self.begun = run
+        self._page.set_begun(self._slot, self._batch, self._places[run.id])
+
+    def is_cancelled(self, run: ClaimedRun) -> bool:
+        """By what has been read."""
+        return bool(self._cancels) and (str(run.id), run.attempt) in self._cancels
+
     def stop_reason(self, run: ClaimedRun) -> str | None:
         self.read()
         if boottime() >= self.fence_at(run):
             return "fenced"
-        if (str(run.id), run.attempt) in self._cancels:
+        if self.is_cancelled(run):
             return "cancelled"
         if self._is_orphaned:
             return "lost"

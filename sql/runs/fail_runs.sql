@@ -1,22 +1,23 @@
 -- End attempts of one worker that did not succeed: retry, dead or cancelled.
--- in: boot_id uuid, child int, reports jsonb (as finish_runs, and charged bool, error text, error_type text),
+-- in: boot_id uuid, child int, reports jsonb (as finish_runs, and begun bool, charged bool, error text, error_type text),
 -- in: retry_base float8, retry_cap float8 (seconds)
 -- out: id, status it got (pending: to be retried), retry_in_seconds or NULL, frees_held (as finish_runs); a missing run
 -- out: is somebody else's
 -- locks: the jobs FOR SHARE first (so that pause and cancel, which update the job, see the retry or prevent it), then
 -- locks: the rows, both in the order of their ids       index: queue_pkey, jobs_pkey
--- why: an attempt that is not charged (interrupted by us) leaves failures alone and is due at once
+-- why: an attempt that is not charged (interrupted by us) leaves failures alone and is due at once; one that was not
+-- why: begun keeps its place in the queue and leaves no attempts row
 WITH report AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(reports)s::jsonb)
         AS r(id uuid, attempt int, exit_code int, output_head text, output_tail text, output_bytes bigint,
-             charged bool, error text, error_type text)),
+             begun bool, charged bool, error text, error_type text)),
 job AS MATERIALIZED (
     SELECT id, status FROM jobs
      WHERE id = ANY (ARRAY(SELECT job_id FROM queue WHERE id = ANY (ARRAY(SELECT id FROM report))))
      ORDER BY id
        FOR SHARE),
 owned AS MATERIALIZED (
-    SELECT q.id, q.attempt, q.boot_id, q.child, q.started_at, q.has_follower, w.worker_id, r.charged, r.exit_code, r.error,
+    SELECT q.id, q.attempt, q.boot_id, q.child, q.started_at, q.has_follower, w.worker_id, r.begun, r.charged, r.exit_code, r.error,
            r.error_type, r.output_head, r.output_tail, r.output_bytes, q.failures + r.charged::int AS failures,
            CASE WHEN q.cancel_requested_at IS NOT NULL THEN 'cancelled'
                 WHEN q.failures + r.charged::int >= q.max_attempts THEN 'dead'
@@ -39,11 +40,12 @@ remembered AS (
                           error_type, output_head, output_tail, output_bytes)
     SELECT id, attempt, boot_id, child, worker_id, started_at, charged, exit_code, error,
            error_type, output_head, output_tail, output_bytes
-      FROM owned WHERE status = 'pending'),
+      FROM owned WHERE status = 'pending' AND begun),
 retried AS (
     UPDATE queue AS q
        SET boot_id = NULL, child = NULL, started_at = NULL, failures = o.failures,
-           interruptions = q.interruptions + (NOT o.charged)::int, run_after = clock_timestamp() + o.delay
+           interruptions = q.interruptions + (o.begun AND NOT o.charged)::int,
+           run_after = CASE WHEN o.begun THEN clock_timestamp() + o.delay ELSE q.run_after END
       FROM owned AS o
      WHERE q.id = o.id AND o.status = 'pending'
     RETURNING q.id, o.delay),

@@ -5,7 +5,8 @@
 -- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL, frees_held (as finish_runs)
 -- locks: as fail_runs
 -- index: none: the queue is scanned by owner only here, when a worker died
--- why: a run that was claimed but not begun is handed back untouched, without an attempts row
+-- why: a run that was claimed but not begun is handed back untouched, without an attempts row; where nobody knows which
+-- why: of several was begun, none is charged, and each becomes a suspect: claimed alone, and charged the next time
 WITH job AS MATERIALIZED (
     SELECT id, status FROM jobs
      WHERE id = ANY (ARRAY(SELECT job_id FROM queue WHERE boot_id = %(boot_id)s::uuid AND child = %(child)s::int))
@@ -13,11 +14,15 @@ WITH job AS MATERIALIZED (
        FOR SHARE),
 mine AS MATERIALIZED (
     SELECT q.*, j.status AS job_status,
-           (%(all_begun)s::bool OR (q.id, q.attempt) = (%(begun_run)s::uuid, %(begun_attempt)s::int)) IS TRUE AS begun
+           ((q.id, q.attempt) = (%(begun_run)s::uuid, %(begun_attempt)s::int)) IS TRUE AS was_going_on
       FROM queue AS q JOIN job AS j ON j.id = q.job_id
      WHERE q.boot_id = %(boot_id)s::uuid AND q.child = %(child)s::int
      ORDER BY q.id
        FOR NO KEY UPDATE OF q),
+judged AS MATERIALIZED (
+    SELECT m.*, m.was_going_on OR (%(all_begun)s::bool AND (m.is_suspect OR count(*) OVER () = 1)) AS begun,
+           %(all_begun)s::bool AND NOT m.is_suspect AND count(*) OVER () > 1 AS is_suspect_now
+      FROM mine AS m),
 owned AS MATERIALIZED (
     SELECT m.*, m.begun AND %(charged)s::bool AS charged,
            m.failures + (m.begun AND %(charged)s::bool)::int AS failures_now,
@@ -29,7 +34,7 @@ owned AS MATERIALIZED (
            CASE WHEN m.begun AND %(charged)s::bool
                 THEN retry_delay(m.failures + 1, %(retry_base)s::float8, %(retry_cap)s::float8, random())
                 ELSE interval '0' END AS delay
-      FROM mine AS m),
+      FROM judged AS m),
 remembered AS (
     INSERT INTO attempts (run_id, attempt, boot_id, child, worker_id, started_at, charged, error, error_type)
     SELECT id, attempt, boot_id, child, %(worker_id)s::text, started_at, charged, %(error)s::text, %(error_type)s::text
@@ -38,7 +43,8 @@ retried AS (
     UPDATE queue AS q
        SET boot_id = NULL, child = NULL, started_at = NULL, failures = o.failures_now,
            interruptions = q.interruptions + (o.begun AND NOT o.charged)::int,
-           run_after = clock_timestamp() + o.delay
+           run_after = CASE WHEN o.begun THEN clock_timestamp() + o.delay ELSE q.run_after END,
+           is_suspect = q.is_suspect OR o.is_suspect_now
       FROM owned AS o
      WHERE q.id = o.id AND o.status = 'pending'
     RETURNING q.id, o.delay),

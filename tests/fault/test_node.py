@@ -445,16 +445,14 @@ def test_ten_workers_of_two_nodes_execute_each_run_once(
     """The jobs keep the ledger themselves: a line for each execution."""
     total = 300
     tmp_path.chmod(0o777)
-    job_id = submit(connection, f'echo "$FORGEFLOW_RUN_ID $FORGEFLOW_ATTEMPT" >> {tmp_path}/ledger', paused=True)
+    job_id = submit(connection, f'echo "$FORGEFLOW_RUN_ID" >> {tmp_path}/ledger', paused=True)
     for _ in range(total):
         trigger_job(connection, job_id)
     for _ in range(2):
         start_node(worker__concurrency="5")
     wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": total}, timeout_seconds=60)
     lines = (tmp_path / "ledger").read_text().split()
-    assert len(lines) == 2 * total
-    assert len(set(lines[0::2])) == total
-    assert set(lines[1::2]) == {"1"}
+    assert len(lines) == len(set(lines)) == total
 
 
 def test_jobs_are_told_which_run_they_are(start_node: StartNode, connection: Connection) -> None:

@@ -11,7 +11,7 @@ from forgeflow.store import jobs, nodes, runs
 from forgeflow.store.connection import Connection
 from forgeflow.store.runs import ClaimedRun, FailedRun, Owner, RunRow
 
-RETRY: dict[str, float] = {"retry_base": 0.001, "retry_cap": 0.001}
+RETRY: dict[str, Any] = {"retry_base": 0.001, "retry_cap": 0.001}
 
 
 def database_now(connection: Connection) -> datetime:

@@ -8,6 +8,7 @@ from forgeflow.config import load_config
 from forgeflow.domain.node import Node
 from forgeflow.master.children import Backoff, Child, Children, End, Generation, Role, Step, bury, ladder_step
 from forgeflow.process.link import Link
+from forgeflow.process.page import SharedPage
 
 
 def generation(number: int, url: str = "") -> Generation:
@@ -113,8 +114,21 @@ def test_leases_are_renewed_by_a_courier_of_the_same_database() -> None:
 def test_only_a_crash_or_a_wedge_is_charged_to_the_run(
     end: End | None, code: int, is_executing: bool, charged: bool, error_type: str
 ) -> None:
-    dead = bury(worker(7, run="run", end=end, is_executing=is_executing), code)
-    assert (dead.number, dead.run, dead.charged, dead.error_type) == (7, "run", charged, error_type)
+    child = worker(
+        7, end=end, is_executing=is_executing, batch=3, runs_in_hand=[["other", 2, False], ["run", 1, False]]
+    )
+    child.page = SharedPage(1)
+    child.page.set_begun(0, 3, 2)
+    dead = bury(child, code)
+    assert (dead.number, dead.run, dead.attempt, dead.charged, dead.error_type) == (7, "run", 1, charged, error_type)
+
+
+@pytest.mark.parametrize(("batch", "place"), [(0, 0), (3, 0), (2, 1), (3, 2)])
+def test_worker_that_has_begun_nothing_of_its_batch_is_charged_for_nothing(batch: int, place: int) -> None:
+    child = worker(7, is_executing=True, batch=3, runs_in_hand=[["run", 1, False]])
+    child.page = SharedPage(1)
+    child.page.set_begun(0, batch, place)
+    assert bury(child, -9).run is None
 
 
 def test_overrun_child_is_aborted_then_killed_whoever_missed_a_turn() -> None:

@@ -30,6 +30,7 @@ class Scene:
         ours, theirs = Link.pair()
         generation = self.master._nursery.generation
         child = Child(9_000_000 + number, number, role, generation, ours, boottime(), slot=number % 4, is_ready=True)
+        child.page = self.master._nursery.page
         for name, value in state.items():
             setattr(child, name, value)
         self.master._children.by_pid[child.pid] = child
@@ -95,7 +96,8 @@ def test_worker_whose_lease_was_not_renewed_is_killed_and_the_others_are_not(sce
 
 def test_job_that_may_continue_keeps_its_worker_until_it_ends(scene: Scene) -> None:
     scene.add(Role.WORKER, 2)
-    scene.hear(2, "START", run="r", attempt=1, on_lease_loss="continue", budget=300.0)
+    scene.hear(2, "BATCH", batch=1, runs=[["q", 1, False], ["r", 1, True]], budget=300.0)
+    scene.master._nursery.page.set_begun(2, 1, 2)
     scene.hear(1, "BEATEN", asked=[2], renewed=[], sent_at=boottime())
     assert scene.killed == []
     scene.hear(2, "ENDED", budget=30.0)
@@ -129,7 +131,7 @@ def test_cancel_reaches_the_worker_that_has_the_run(scene: Scene) -> None:
 
 
 def test_dead_worker_is_not_told_to_the_database_before_its_tree_is_gone(scene: Scene) -> None:
-    scene.add(Role.WORKER, 2, run="r", is_executing=True)
+    scene.add(Role.WORKER, 2, is_executing=True)
     child = scene.child(2)
     del scene.master._children.by_pid[child.pid]
     scene.master._note_death(child, -9)

@@ -69,4 +69,6 @@ def _claimed() -> ClaimedRun:
         max_attempts=3,
         failures=0,
         on_lease_loss="stop",
+        priority=5,
+        run_after=datetime.now(UTC),
     )

@@ -12,7 +12,7 @@ from forgeflow.config import Config
 from forgeflow.domain.run import Ending
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect, transaction
-from forgeflow.store.runs import Owner
+from forgeflow.store.runs import Bounds, Owner
 from forgeflow.store.statements import statement
 from tests.support.scenario import RETRY, claim, fail, failure, finish, look, make_job, make_runs, make_worker, success
 from tests.support.waiting import wait_for
@@ -33,15 +33,17 @@ def bulk_runs(connection: Connection, job_id: UUID, count: int, *, priority: int
     )
 
 
-def plan_of(connection: Connection, owner: Owner, count: int) -> str:
+def plan_of(connection: Connection, owner: Owner, count: int, bounds: Bounds = runs.WHOLE_QUEUE) -> str:
     """How the claim is run, prepared and generic, as a worker's connection has it after a while."""
     text = str(statement("runs/claim_runs"))
-    for number, name in enumerate(("boot_id", "child", "max_runs", "now"), 1):
+    names = ("boot_id", "child", "max_runs", "marks_at", "marks_id", "now")
+    for number, name in enumerate(names, 1):
         text = text.replace(f"%({name})s", f"${number}")
     connection.execute("SET plan_cache_mode = force_generic_plan")
-    connection.execute(f"PREPARE claiming (uuid, int, int, timestamptz) AS {text}")
+    connection.execute(f"PREPARE claiming (uuid, int, int, timestamptz[], uuid[], timestamptz) AS {text}")
     rows = connection.execute(
-        f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE claiming ('{owner.boot_id}', {owner.child}, {count}, NULL)"
+        f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE claiming ('{owner.boot_id}', {owner.child}, {count}, "
+        f"'{bounds.at}', '{bounds.id}', NULL)"
     ).fetchall()
     connection.execute("DEALLOCATE claiming")
     return "\n".join(row[0] for row in rows)

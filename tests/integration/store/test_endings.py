@@ -272,7 +272,9 @@ class World:
         (self.run_id,) = make_runs(connection, self.job_id)
         self.owner = make_worker(connection, child=1)
         due = look(connection, self.run_id).scheduled_for
-        self.run = ClaimedRun(self.run_id, self.job_id, "job", "shell", {}, 1.0, "UTC", "kill", 1, 0, 2, due, False)
+        self.run = ClaimedRun(
+            self.run_id, self.job_id, "job", "shell", {}, 1.0, "UTC", "kill", 1, 0, 2, due, False, 5, due
+        )
         if status in (RunStatus.RUNNING, RunStatus.SUCCEEDED, RunStatus.DEAD):
             (self.run,) = claim(connection, self.owner)
         match status:

@@ -1,0 +1,27 @@
+"""How many runs a worker may hold at once, so that none waits for long behind another.
+
+All times are seconds. Source: design of batches, README "What a worker holds".
+"""
+
+# A finished run is reported, and a run that waits behind a long one handed back, when it has lasted this long.
+WINDOW_SECONDS = 0.05
+
+
+class Pace:
+    """The recent mean duration of a worker's runs, and how many of them fit into one window."""
+
+    def __init__(self) -> None:
+        self._mean_seconds: float | None = None
+
+    def note(self, seconds: float, runs: int) -> None:
+        """`runs`, one or more, took so long together; what is recent counts for half."""
+        latest = seconds / runs
+        self._mean_seconds = latest if self._mean_seconds is None else (self._mean_seconds + latest) / 2
+
+    def size(self, at_most: int) -> int:
+        """How many runs to ask for next, 1 to `at_most`: one while nothing is known, and of anything slow."""
+        if self._mean_seconds is None:
+            return 1
+        if self._mean_seconds * at_most <= WINDOW_SECONDS:
+            return at_most
+        return max(1, int(WINDOW_SECONDS / self._mean_seconds))

@@ -1,0 +1,60 @@
+"""Sees to it that nothing waits for long behind a run that goes on.
+
+The thread that executes is inside of somebody's function, or waits for a command. When its batch has lasted a window
+and is not over, this one reports what has ended and hands back what has not been begun. Code that holds the
+interpreter keeps it from that; such runs are slow, and are claimed one by one.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from forgeflow.domain.pace import WINDOW_SECONDS
+from forgeflow.process.clock import boottime
+
+
+class BatchWatch:
+    """One thread, started with the first batch of more than one run; it sleeps while there is none.
+
+    `relieve` is called by the thread, holding `talk`, at most once a batch; what it raises is for it to handle.
+    """
+
+    def __init__(self, talk: threading.RLock, relieve: Callable[[], None]) -> None:
+        self._talk = talk
+        self._relieve = relieve
+        self._changed = threading.Condition()
+        self._is_asleep = True
+        self._due_at: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """A batch begins now."""
+        self._due_at = boottime() + WINDOW_SECONDS
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="batch watch", daemon=True)
+            self._thread.start()
+        elif self._is_asleep:
+            with self._changed:
+                self._changed.notify()
+
+    def end(self) -> None:
+        """The batch is over; whoever takes `talk` after this meets no relief of it."""
+        self._due_at = None
+
+    def _watch(self) -> None:
+        while True:
+            due_at = self._due_at
+            if due_at is None:
+                with self._changed:
+                    self._is_asleep = True
+                    while self._due_at is None:
+                        self._changed.wait()
+                    self._is_asleep = False
+            elif (left := due_at - boottime()) > 0:
+                # Through the batches that are over sooner than this; a word for each would cost more than they do.
+                time.sleep(left)
+            else:
+                with self._talk:
+                    if self._due_at == due_at:
+                        self._due_at = None
+                        self._relieve()
