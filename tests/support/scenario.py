@@ -9,7 +9,8 @@ from uuid import UUID
 from forgeflow.domain.run import Ending, Failure, Output, Verdict
 from forgeflow.store import jobs, nodes, runs
 from forgeflow.store.connection import Connection
-from forgeflow.store.runs import ClaimedRun, FailedRun, Owner, RunRow
+from forgeflow.store.runs import WHOLE_QUEUE, Bounds, ClaimedRun, FailedRun, Owner, RunRow
+from forgeflow.store.statements import statement
 
 RETRY: dict[str, Any] = {"retry_base": 0.001, "retry_cap": 0.001}
 
@@ -100,3 +101,29 @@ def look(connection: Connection, run_id: UUID) -> RunRow:
     run = runs.get_run(connection, run_id=run_id)
     assert run
     return run
+
+
+def bulk_runs(connection: Connection, job_id: UUID, count: int, *, priority: int = 5, due: str = "0 seconds") -> None:
+    """In parts, for a statement of the tests has half a second."""
+    for first in range(0, count, 1000):
+        connection.execute(
+            "INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts)"
+            " SELECT %s, 1, %s, now(), now() + %s::interval, 'manual', 3 FROM generate_series(1, %s)",
+            [job_id, priority, due, min(1000, count - first)],
+        )
+
+
+def plan_of_claim(connection: Connection, owner: Owner, count: int, bounds: Bounds = WHOLE_QUEUE) -> str:
+    """How the claim is run, prepared and generic, as a worker's connection has it after a while."""
+    text = str(statement("runs/claim_runs"))
+    names = ("boot_id", "child", "max_runs", "marks_at", "marks_id", "now")
+    for number, name in enumerate(names, 1):
+        text = text.replace(f"%({name})s", f"${number}")
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute(f"PREPARE claiming (uuid, int, int, timestamptz[], uuid[], timestamptz) AS {text}")
+    rows = connection.execute(
+        f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE claiming ('{owner.boot_id}', {owner.child}, {count}, "
+        f"'{bounds.at}', '{bounds.id}', NULL)"
+    ).fetchall()
+    connection.execute("DEALLOCATE claiming")
+    return "\n".join(row[0] for row in rows)

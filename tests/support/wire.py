@@ -41,6 +41,7 @@ class Wire:
         self._listener.bind(f"{self._folder}/.s.PGSQL.{facts['port']}")
         self._listener.listen(64)
         self._is_closed = False
+        self.answers = 0  # how often the server has said that it is ready for more: one for each round trip
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -111,6 +112,7 @@ class Wire:
         The other side of a black hole learns of a close only when the hole is gone, as from a machine without a cable.
         """
         held: list[tuple[float, bytes]] = []
+        said = bytearray()
         with contextlib.suppress(OSError):
             while True:
                 if not held or select.select([source], [], [], _RELEASE_SECONDS)[0]:
@@ -118,6 +120,9 @@ class Wire:
                         break
                     if self._mode is Mode.HOLE or self._mode is stopped_by:
                         continue
+                    if stopped_by is Mode.DEAF:
+                        said += data
+                        self.answers += _take_answers(said)
                     delay = self._late_seconds if stopped_by is Mode.DEAF else 0.0
                     held.append((time.monotonic() + delay, data))
                 while held and (self._mode is not Mode.LATE or time.monotonic() >= held[0][0]):
@@ -128,3 +133,12 @@ class Wire:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         self._open -= {source, sink}
+
+
+def _take_answers(said: bytearray) -> int:
+    """Take whole messages from the front of what the server has said; how many of them were ReadyForQuery."""
+    found = 0
+    while len(said) >= 5 and len(said) > (size := int.from_bytes(said[1:5])):
+        found += said[:1] == b"Z"
+        del said[: size + 1]
+    return found

@@ -1,21 +1,88 @@
 """How many runs a worker claims at once, and from where in the queue it looks."""
 
+from datetime import UTC, datetime
+from uuid import uuid4
+
 import pytest
 
+from forgeflow.domain.pace import Pace
+from forgeflow.store.runs import WHOLE_QUEUE, ClaimedRun
+from forgeflow.worker.watermark import Watermark
 
-@pytest.mark.xfail(strict=True, reason="to be built")
+
+def test_first_claim_is_for_one_run() -> None:
+    assert Pace().size(100) == 1
+
+
 @pytest.mark.parametrize(
-    "behaviour",
-    [
-        "first_claim_is_for_one_run",
-        "quick_runs_are_claimed_by_as_many_as_fit_into_fifty_milliseconds",
-        "one_slow_run_brings_the_size_back_to_one",
-        "size_is_never_more_than_the_configured_batch",
-        "claim_after_a_full_one_looks_behind_what_was_claimed",
-        "claim_after_a_short_one_looks_at_the_whole_queue",
-        "every_half_second_a_claim_looks_at_the_whole_queue",
-        "priorities_have_watermarks_of_their_own",
-    ],
+    ("seconds", "size"), [(0.0, 100), (0.0001, 100), (0.001, 50), (0.002, 25), (0.03, 1), (0.05, 1), (3600.0, 1)]
 )
-def test_to_be_built(behaviour: str) -> None:
-    raise NotImplementedError(behaviour)
+def test_quick_runs_are_claimed_by_as_many_as_fit_into_fifty_milliseconds(seconds: float, size: int) -> None:
+    pace = Pace()
+    pace.note(10 * seconds, 10)
+    assert pace.size(100) == size
+
+
+def test_one_slow_run_brings_the_size_back_to_one() -> None:
+    pace = Pace()
+    for _ in range(50):
+        pace.note(0.01, 100)
+    pace.note(0.1, 1)
+    assert pace.size(100) == 1
+    for _ in range(20):
+        pace.note(0.0001, 1)
+    assert pace.size(100) == 100
+
+
+def test_size_is_never_more_than_the_configured_batch() -> None:
+    pace = Pace()
+    pace.note(0.0001, 10)
+    assert [pace.size(at_most) for at_most in (1, 20, 500)] == [1, 20, 500]
+
+
+def claimed(priority: int = 5) -> ClaimedRun:
+    now = datetime.now(UTC)
+    return ClaimedRun(
+        *(uuid4(), uuid4(), "job", "shell", {}, 60.0, "UTC", "kill"), *(1, 0, 3), *(now, False, priority, now)
+    )
+
+
+def test_claim_after_a_full_one_looks_behind_what_was_claimed() -> None:
+    mark, run = Watermark(), claimed()
+    assert mark.bounds(10.0) == WHOLE_QUEUE
+    mark.note([claimed(), run], 2)
+    bounds = mark.bounds(10.1)
+    assert not mark.is_whole
+    assert (run.run_after.isoformat() in bounds.at, str(run.id) in bounds.id) == (True, True)
+
+
+@pytest.mark.parametrize("brought", [0, 1])
+def test_claim_after_a_short_one_looks_at_the_whole_queue(brought: int) -> None:
+    mark = Watermark()
+    mark.bounds(10.0)
+    mark.note([claimed()], 1)
+    mark.bounds(10.1)
+    mark.note([claimed()] * brought, 2)
+    assert mark.bounds(10.2) == WHOLE_QUEUE
+    assert mark.is_whole
+
+
+def test_every_half_second_a_claim_looks_at_the_whole_queue() -> None:
+    mark = Watermark()
+    looked = []
+    for tenths in range(100, 112):
+        mark.bounds(tenths / 10)
+        mark.note([claimed()], 1)
+        looked += [tenths] * mark.is_whole
+    assert looked == [100, 105, 110]
+
+
+def test_priorities_have_watermarks_of_their_own() -> None:
+    mark, urgent, usual = Watermark(), claimed(2), claimed(5)
+    mark.bounds(10.0)
+    mark.note([urgent], 1)
+    mark.bounds(10.1)
+    mark.note([usual], 1)
+    ids = mark.bounds(10.2).id.strip("{}").split(",")
+    assert (ids[1], ids[4]) == (str(urgent.id), str(usual.id))
+    assert WHOLE_QUEUE.id.startswith("{" + ids[0])

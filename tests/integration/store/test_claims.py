@@ -12,9 +12,21 @@ from forgeflow.config import Config
 from forgeflow.domain.run import Ending
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect, transaction
-from forgeflow.store.runs import Bounds, Owner
-from forgeflow.store.statements import statement
-from tests.support.scenario import RETRY, claim, fail, failure, finish, look, make_job, make_runs, make_worker, success
+from forgeflow.store.runs import Owner
+from tests.support.scenario import (
+    RETRY,
+    bulk_runs,
+    claim,
+    fail,
+    failure,
+    finish,
+    look,
+    make_job,
+    make_runs,
+    make_worker,
+    plan_of_claim,
+    success,
+)
 from tests.support.waiting import wait_for
 
 
@@ -23,30 +35,6 @@ def second(config: Config) -> Iterator[Connection]:
     opened = connect(config, "second")
     yield opened
     opened.close()
-
-
-def bulk_runs(connection: Connection, job_id: UUID, count: int, *, priority: int = 5, due: str = "0 seconds") -> None:
-    connection.execute(
-        "INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts)"
-        " SELECT %s, 1, %s, now(), now() + %s::interval, 'manual', 3 FROM generate_series(1, %s)",
-        [job_id, priority, due, count],
-    )
-
-
-def plan_of(connection: Connection, owner: Owner, count: int, bounds: Bounds = runs.WHOLE_QUEUE) -> str:
-    """How the claim is run, prepared and generic, as a worker's connection has it after a while."""
-    text = str(statement("runs/claim_runs"))
-    names = ("boot_id", "child", "max_runs", "marks_at", "marks_id", "now")
-    for number, name in enumerate(names, 1):
-        text = text.replace(f"%({name})s", f"${number}")
-    connection.execute("SET plan_cache_mode = force_generic_plan")
-    connection.execute(f"PREPARE claiming (uuid, int, int, timestamptz[], uuid[], timestamptz) AS {text}")
-    rows = connection.execute(
-        f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE claiming ('{owner.boot_id}', {owner.child}, {count}, "
-        f"'{bounds.at}', '{bounds.id}', NULL)"
-    ).fetchall()
-    connection.execute("DEALLOCATE claiming")
-    return "\n".join(row[0] for row in rows)
 
 
 def test_claim_gives_the_run_with_all_that_executing_needs(connection: Connection) -> None:
@@ -106,7 +94,7 @@ def test_claim_stays_on_its_index(connection: Connection, analyzed: str) -> None
     bulk_runs(connection, job_id, 5_000, priority=1, due="1 hour")
     if analyzed == "full":
         connection.execute("VACUUM ANALYZE queue, workers, jobs")
-    plan = plan_of(connection, make_worker(connection), 10)
+    plan = plan_of_claim(connection, make_worker(connection), 10)
     assert "queue_due_idx" in plan
     assert "Seq Scan on queue" not in plan, plan
 
