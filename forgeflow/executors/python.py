@@ -1,0 +1,79 @@
+"""The python executor: a registered function, called in the worker itself.
+
+It costs about what the call costs: nothing is forked or sent. So a function shares the worker with those before and
+after it, and what it prints goes where the worker's log goes. It is not interrupted: not by its timeout, nor by a
+cancel, nor by a stop of the node. A worker that overruns the run's timeout by more than `worker.kill_grace` is killed
+by its master, and the run is charged.
+"""
+
+import os
+import traceback
+
+import structlog
+
+from forgeflow.domain.run import Ending, Failure, Output
+from forgeflow.executors.base import Orders
+from forgeflow.executors.output import OutputKeeper, clean_text
+from forgeflow.functions.registry import Registry
+from forgeflow.process.fork import EXIT_BUG
+from forgeflow.process.tree import Strays, children
+from forgeflow.store.runs import ClaimedRun
+
+log = structlog.get_logger()
+
+_MAX_ERROR_LENGTH = 1000
+_MAX_TRACEBACK_BYTES = 64 * 1024
+_NO_OUTPUT = Output()
+
+
+class PythonExecutor:
+    """Calls `payload.function` of the registry with the keyword arguments `payload.args`.
+
+    One at a time; made once per worker, in the worker.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._strays = Strays()
+        self._pid = os.getpid()
+
+    def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
+        name = run.payload.get("function")
+        function = self._registry.get(name)  # type: ignore[arg-type] # None is nobody's name
+        if function is None:
+            error = f"no function is called {name}; workers know those of the modules in python.modules"
+            return Ending(run.id, run.attempt, Failure("not_found", error, charged=True))
+        try:
+            function(**run.payload.get("args", {}))
+        except BaseException as error:  # noqa: BLE001 - the edge of user code: one that exits must not end the worker
+            ending = _failed(run, error)
+        else:
+            ending = Ending(run.id, run.attempt, None, None, _NO_OUTPUT)
+        if os.getpid() != self._pid:
+            os._exit(EXIT_BUG)  # a child of the function has returned: it must not be a second worker
+        if children():
+            self._kill_strays()
+        return ending
+
+    def _kill_strays(self) -> None:
+        if left := self._strays.kill_until_none():
+            log.warning("processes left behind killed", count=left)
+
+
+def _failed(run: ClaimedRun, error: BaseException) -> Ending:
+    """Its last words, and the way to them without our own part of it; the values of variables are nobody's to keep."""
+    own_frame = error.__traceback__
+    way = traceback.TracebackException(type(error), error, own_frame and own_frame.tb_next)
+    kept = OutputKeeper(_MAX_TRACEBACK_BYTES)
+    for part in way.format():
+        kept.feed(part.encode("utf-8", "backslashreplace"))
+    return Ending(run.id, run.attempt, Failure("failed", _last_words(error), charged=True), output=kept.output())
+
+
+def _last_words(error: BaseException) -> str:
+    try:
+        text = str(error)[:_MAX_ERROR_LENGTH]
+    except BaseException:  # noqa: BLE001 - user code as well
+        text = "(it cannot be shown as text)"
+    said = f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__
+    return clean_text(said.encode("utf-8", "backslashreplace"))
