@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
 import durationpy
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from forgeflow.domain.lease import Fence
 from forgeflow.domain.run import RUN_VARIABLES
@@ -240,6 +240,16 @@ class Shell(_Section):
     memory_limit: Annotated[int | None, _or_never(_size(at_most="1024G"))] = None
 
 
+def _check_modules(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise ValueError("expected names of modules such as shop.jobs, with blanks between")
+    return names
+
+
+class Python(_Section):
+    modules: Annotated[Words, AfterValidator(_check_modules)] = ()
+
+
 class Auth(_Section):
     mode: Literal["auto", "off"] = "auto"
 
@@ -260,6 +270,7 @@ class Config(BaseModel):
     worker: Worker = Worker()
     retry: Retry = Retry()
     executor_shell: Shell = Shell()
+    python: Python = Python()
     auth: Auth = Auth()
     log: Log = Log()
 

@@ -275,7 +275,7 @@ def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | 
         job = _lock(connection, job_id)
         if job.status == JobStatus.CANCELLED:
             raise StatusConflict(_CANCELLED)
-        own = None if payload is None else read_payload(dict(payload))
+        own = None if payload is None else read_payload(job.executor, dict(payload))
         overlap: Overlap = job.overlap  # type: ignore[assignment] # a constraint of the table
         unfinished = Unfinished()
         if overlap != "allow":

@@ -14,6 +14,7 @@ from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
 from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.domain.timetable import Once, Timetable, make_timetable
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
+from forgeflow.functions.registry import MAX_NAME_LENGTH
 from forgeflow.store.jobs import JobDefinition
 
 # pydantic's words for what users meet most, in ours.
@@ -63,12 +64,17 @@ class ShellPayload(_Body):
     command: Annotated[str, AfterValidator(_fit_an_argument)] = Field(min_length=1)
 
 
+class FunctionPayload(_Body):
+    function: Label = Field(min_length=1, max_length=MAX_NAME_LENGTH)
+    args: dict[str, Any] = {}
+
+
 class JobRequest(_Body):
     """A submission; only `read_job_request` makes one, for it checks more.  Source: README "API"."""
 
     name: Label = Field(min_length=1, max_length=200)
-    executor: Literal["shell"]
-    payload: ShellPayload
+    executor: Literal["shell", "python"]
+    payload: _Body
     cron_expr: str | None = None
     run_at: Time | None = None
     timezone: str = "UTC"
@@ -94,6 +100,14 @@ class JobRequest(_Body):
     def definition(self) -> JobDefinition:
         names = [field.name for field in fields(JobDefinition)]
         return JobDefinition(**{**{name: getattr(self, name) for name in names}, "payload": self.payload.model_dump()})
+
+
+class _ShellRequest(JobRequest):
+    payload: ShellPayload
+
+
+class _FunctionRequest(JobRequest):
+    payload: FunctionPayload
 
 
 class PauseRequest(_Body):
@@ -221,7 +235,8 @@ def _read(kind: type[_Request], body: dict[str, Any], what: str, found: Sequence
 
 def read_job_request(body: dict[str, Any]) -> JobRequest:
     """The submission in a JSON object, as `read_object` gives it.  Raises InvalidInput, which names every bad field."""
-    return _read(JobRequest, body, "job", _job_problems(body))
+    kind = _FunctionRequest if body.get("executor") == "python" else _ShellRequest
+    return _read(kind, body, "job", _job_problems(body))
 
 
 def _job_problems(body: dict[str, Any]) -> list[FieldProblem]:
@@ -239,7 +254,8 @@ def read_job_edit(current: JobDefinition, body: dict[str, Any]) -> JobRequest:
     changes = {key: value for key, value in body.items() if key not in _NOT_EDITABLE}
     values = {field.name: _as_given(getattr(current, field.name)) for field in fields(current)}
     edited = {**values, **changes}
-    return _read(JobRequest, edited, "job", refused + _job_problems(edited))
+    kind = _FunctionRequest if edited["executor"] == "python" else _ShellRequest
+    return _read(kind, edited, "job", refused + _job_problems(edited))
 
 
 def _as_given(value: Any) -> Any:
@@ -261,13 +277,20 @@ def read_skip_request(body: dict[str, Any]) -> SkipRequest:
     return _read(SkipRequest, body, "request")
 
 
-class _OwnPayload(_Body):
+class _OwnCommand(_Body):
     payload: ShellPayload
 
 
-def read_payload(payload: dict[str, Any]) -> dict[str, Any]:
+class _OwnCall(_Body):
+    payload: FunctionPayload
+
+
+def read_payload(executor: str, payload: dict[str, Any]) -> dict[str, Any]:
     """A payload of a run's own.  Raises InvalidInput, which names every bad field."""
-    return _read(_OwnPayload, {"payload": payload}, "trigger").payload.model_dump()
+    body = {"payload": payload}
+    if executor == "python":
+        return _read(_OwnCall, body, "trigger").payload.model_dump()
+    return _read(_OwnCommand, body, "trigger").payload.model_dump()
 
 
 def read_preview_request(body: dict[str, Any]) -> PreviewRequest:

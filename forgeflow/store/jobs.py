@@ -78,6 +78,7 @@ class PastTiming(Timing):
 class LockedJob(Timing):
     """What a change of a job is decided on; `now` is the database's clock."""
 
+    executor: str
     status: str
     next_run_at: datetime | None
     catch_up_limit: int

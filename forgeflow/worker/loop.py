@@ -3,7 +3,7 @@
 import logging
 import random
 import select
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 from setproctitle import setproctitle
@@ -13,7 +13,10 @@ from forgeflow.domain.node import Node
 from forgeflow.domain.pace import WINDOW_SECONDS
 from forgeflow.domain.run import Ending, Failure
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
+from forgeflow.executors.base import Executor
+from forgeflow.executors.python import PythonExecutor
 from forgeflow.executors.shell import ShellExecutor
+from forgeflow.functions.registry import load_functions
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
@@ -57,7 +60,12 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     if reason := shell.unfit():
         log.error("worker cannot boot", reason=reason)
         return EXIT_BOOT_FAILED
-    executors = {"shell": shell}
+    try:
+        functions = load_functions(config.python.modules)
+    except ConfigError as error:
+        log.error("worker cannot boot", reason=str(error))
+        return EXIT_BOOT_FAILED
+    executors: Mapping[str, Executor] = {"shell": shell, "python": PythonExecutor(functions)}
     try:
         connection = _connect(link, config, orders, f"worker:{node.worker_id}:{child}")
         if connection is None:

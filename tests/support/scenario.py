@@ -2,7 +2,7 @@
 
 import dataclasses
 import uuid
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -68,6 +68,28 @@ def make_worker(connection: Connection, *, boot_id: UUID | None = None, child: i
         connection, boot_id=owner.boot_id, child=child, worker_id=f"node-{child}", lease_seconds=lease
     )
     return owner
+
+
+def claimed_run(executor: str = "shell", payload: dict[str, Any] | None = None, priority: int = 5) -> ClaimedRun:
+    """As a claim gives it; there is no such row."""
+    now = datetime.now(UTC)
+    return ClaimedRun(
+        id=uuid.uuid4(),
+        job_id=uuid.uuid4(),
+        job_name="job",
+        executor=executor,
+        payload={"command": "true"} if payload is None else payload,
+        timeout_seconds=60.0,
+        timezone="UTC",
+        on_lease_loss="kill",
+        attempt=1,
+        failures=0,
+        max_attempts=3,
+        scheduled_for=now,
+        is_catch_up=False,
+        priority=priority,
+        run_after=now,
+    )
 
 
 def claim(connection: Connection, owner: Owner, count: int = 1, now: datetime | None = None) -> list[ClaimedRun]:

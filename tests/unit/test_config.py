@@ -303,6 +303,7 @@ def test_sizes(text: str, size: int) -> None:
         ("FORGEFLOW_SCHEDULER_TICK", "3s", "scheduler.tick (…): expected a duration of more than 0 and at most 2s"),
         ("FORGEFLOW_WORKER_ID", "x" * 201, "worker.id (…): expected 200 characters at most"),
         ("FORGEFLOW_EXECUTOR_SHELL_SHELL", "", "executor.shell.shell (…): expected the path of a shell such as"),
+        ("FORGEFLOW_PYTHON_MODULES", "shop/jobs.py", "python.modules (…): expected names of modules such as shop.jobs"),
         ("FORGEFLOW_DATABASE_SCHEMA", "Forge;--", "database.schema (…): expected lower-case letters, digits and"),
         ("FORGEFLOW_WORKER_ID", "a\nb", "worker.id (…): expected one line"),
         ("FORGEFLOW_WORKER_ID", "a\x1bb", "worker.id (…): expected one line"),

@@ -1,24 +1,15 @@
 """What a worker has in hand: every run is begun once, reported once or handed back."""
 
 import threading
-from datetime import UTC, datetime
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from forgeflow.domain.run import Ending
-from forgeflow.store.runs import ClaimedRun
 from forgeflow.worker.hand import Hand
-
-
-def claimed(count: int) -> list[ClaimedRun]:
-    now = datetime.now(UTC)
-    return [
-        ClaimedRun(*(uuid4(), uuid4(), "job", "shell", {}, 60.0, "UTC", "kill"), *(1, 0, 3), *(now, False, 5, now))
-        for _ in range(count)
-    ]
+from tests.support.scenario import claimed_run
 
 
 def test_begun_run_is_no_longer_handed_back() -> None:
-    hand, runs = Hand(), claimed(3)
+    hand, runs = Hand(), [claimed_run() for _ in range(3)]
     hand.take(runs)
     assert hand.begin() == runs[0]
     hand.hand_back()
@@ -28,7 +19,7 @@ def test_begun_run_is_no_longer_handed_back() -> None:
 def test_what_is_handed_back_is_never_begun() -> None:
     """Two threads at it: each run is the one's or the other's."""
     for _ in range(200):
-        hand, runs = Hand(), claimed(20)
+        hand, runs = Hand(), [claimed_run() for _ in range(20)]
         hand.take(runs)
         begun: list[UUID] = []
 
@@ -45,7 +36,7 @@ def test_what_is_handed_back_is_never_begun() -> None:
 
 
 def test_ending_that_comes_during_a_report_is_kept_for_the_next() -> None:
-    hand, (first, second) = Hand(), claimed(2)
+    hand, first, second = Hand(), claimed_run(), claimed_run()
     hand.end(Ending(first.id, 1))
     reported = hand.endings()
     hand.end(Ending(second.id, 1))

@@ -1,13 +1,11 @@
 """How many runs a worker claims at once, and from where in the queue it looks."""
 
-from datetime import UTC, datetime
-from uuid import uuid4
-
 import pytest
 
 from forgeflow.domain.pace import Pace
-from forgeflow.store.runs import WHOLE_QUEUE, ClaimedRun
+from forgeflow.store.runs import WHOLE_QUEUE
 from forgeflow.worker.watermark import Watermark
+from tests.support.scenario import claimed_run
 
 
 def test_first_claim_is_for_one_run() -> None:
@@ -40,17 +38,10 @@ def test_size_is_never_more_than_the_configured_batch() -> None:
     assert [pace.size(at_most) for at_most in (1, 20, 500)] == [1, 20, 500]
 
 
-def claimed(priority: int = 5) -> ClaimedRun:
-    now = datetime.now(UTC)
-    return ClaimedRun(
-        *(uuid4(), uuid4(), "job", "shell", {}, 60.0, "UTC", "kill"), *(1, 0, 3), *(now, False, priority, now)
-    )
-
-
-def test_claim_after_a_full_one_looks_behind_what_was_claimed() -> None:
-    mark, run = Watermark(), claimed()
+def test_claim_after_a_full_one_looks_behind_what_was_claimed_run() -> None:
+    mark, run = Watermark(), claimed_run()
     assert mark.bounds(10.0) == WHOLE_QUEUE
-    mark.note([claimed(), run], 2)
+    mark.note([claimed_run(), run], 2)
     bounds = mark.bounds(10.1)
     assert not mark.is_whole
     assert (run.run_after.isoformat() in bounds.at, str(run.id) in bounds.id) == (True, True)
@@ -60,9 +51,9 @@ def test_claim_after_a_full_one_looks_behind_what_was_claimed() -> None:
 def test_claim_after_a_short_one_looks_at_the_whole_queue(brought: int) -> None:
     mark = Watermark()
     mark.bounds(10.0)
-    mark.note([claimed()], 1)
+    mark.note([claimed_run()], 1)
     mark.bounds(10.1)
-    mark.note([claimed()] * brought, 2)
+    mark.note([claimed_run()] * brought, 2)
     assert mark.bounds(10.2) == WHOLE_QUEUE
     assert mark.is_whole
 
@@ -72,13 +63,13 @@ def test_every_half_second_a_claim_looks_at_the_whole_queue() -> None:
     looked = []
     for tenths in range(100, 112):
         mark.bounds(tenths / 10)
-        mark.note([claimed()], 1)
+        mark.note([claimed_run()], 1)
         looked += [tenths] * mark.is_whole
     assert looked == [100, 105, 110]
 
 
 def test_priorities_have_watermarks_of_their_own() -> None:
-    mark, urgent, usual = Watermark(), claimed(2), claimed(5)
+    mark, urgent, usual = Watermark(), claimed_run(priority=2), claimed_run(priority=5)
     mark.bounds(10.0)
     mark.note([urgent], 1)
     mark.bounds(10.1)

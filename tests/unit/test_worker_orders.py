@@ -2,8 +2,6 @@
 
 import socket
 import threading
-from datetime import UTC, datetime
-from uuid import uuid4
 
 import pytest
 
@@ -11,8 +9,8 @@ from forgeflow.domain.lease import Fence
 from forgeflow.process.clock import boottime
 from forgeflow.process.link import Link
 from forgeflow.process.page import SharedPage
-from forgeflow.store.runs import ClaimedRun
 from forgeflow.worker.orders import WorkerOrders
+from tests.support.scenario import claimed_run
 
 
 def test_idle_is_said_again_until_it_is_heard() -> None:
@@ -51,24 +49,4 @@ def test_end_of_the_master_costs_a_try_unless_it_said_stop(said: list[str], reas
     for kind in said:
         master.send(kind)
     master.close()
-    assert orders.stop_reason(_claimed()) == reason
-
-
-def _claimed() -> ClaimedRun:
-    return ClaimedRun(
-        id=uuid4(),
-        job_id=uuid4(),
-        job_name="job",
-        executor="shell",
-        payload={"command": "true"},
-        timeout_seconds=60.0,
-        scheduled_for=datetime.now(UTC),
-        timezone="UTC",
-        is_catch_up=False,
-        attempt=1,
-        max_attempts=3,
-        failures=0,
-        on_lease_loss="stop",
-        priority=5,
-        run_after=datetime.now(UTC),
-    )
+    assert orders.stop_reason(claimed_run()) == reason

@@ -245,12 +245,7 @@ def test_batches_under_an_old_snapshot_never_share_a_run(config: Config, connect
                     mark.note(turn.claimed, 20)
                     if not turn.claimed and mark.is_whole:
                         return
-                    endings = [
-                        success(run)
-                        if (run.id.int + run.attempt) % 5
-                        else Ending(run.id, run.attempt, UNBEGUN, is_begun=False)
-                        for run in turn.claimed
-                    ]
+                    endings = [success(run) if (run.id.int + run.attempt) % 5 else unbegun(run) for run in turn.claimed]
         except BaseException as error:  # noqa: BLE001 - told by the test
             errors.append(error)
 

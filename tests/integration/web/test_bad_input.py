@@ -92,6 +92,25 @@ def test_bad_command_is_named(web: WebServer, rows: psycopg.Connection[Any], val
     assert named(refused(web, rows, {**HELLO, "payload": {}})) == ["#/payload/command"]
 
 
+@pytest.mark.parametrize(
+    ("payload", "pointers"),
+    [
+        ({}, ["#/payload/function"]),
+        ({"function": ""}, ["#/payload/function"]),
+        ({"function": "f" * 201}, ["#/payload/function"]),
+        ({"function": 1, "args": [SECRET]}, ["#/payload/function", "#/payload/args"]),
+        ({"function": "shop.send", "args": None}, ["#/payload/args"]),
+        ({"function": "shop.send", "args": {"a": {"b": "\0"}}}, ["#/payload/args/a/b"]),
+        ({"command": "true"}, ["#/payload/function", "#/payload/command"]),
+        ({"function": "shop.send", "kwargs": {}}, ["#/payload/kwargs"]),
+    ],
+)
+def test_bad_call_is_named(
+    web: WebServer, rows: psycopg.Connection[Any], payload: dict[str, Any], pointers: list[str]
+) -> None:
+    assert sorted(named(refused(web, rows, {**HELLO, "executor": "python", "payload": payload}))) == sorted(pointers)
+
+
 @pytest.mark.parametrize("tag", [None, 1, True, "", " ", "t" * 51, ["a"], {}])
 def test_bad_tag_is_named_by_its_place(web: WebServer, rows: psycopg.Connection[Any], tag: Any) -> None:
     assert named(refused(web, rows, {**HELLO, "tags": ["good", tag, "good"]})) == ["#/tags/1"]

@@ -12,6 +12,7 @@ import pytest
 from tests.support.web import HELLO, WebServer, end_run, row_counts
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+JSON = {"Content-Type": "application/json"}
 JOB_FIELDS = {
     *("id", "name", "description", "tags", "executor", "payload", "cron_expr", "run_at", "timezone", "priority"),
     *("max_attempts", "timeout_seconds", "catch_up", "catch_up_limit", "idempotency_key", "status", "next_run_at"),
@@ -160,6 +161,19 @@ def test_twenty_equal_submissions_at_once_make_one_job(web: WebServer, rows: psy
         assert sorted(answer.status for answer in answers) == [200] * 19 + [201]
         assert len({answer.json()["id"] for answer in answers}) == 1
         assert (row_counts(rows)["jobs"], row_counts(rows)["queue"]) == (round_ + 1, round_ + 1)
+
+
+def test_function_is_submitted_edited_and_triggered_by_name_and_arguments(web: WebServer) -> None:
+    job = web.submit(executor="python", payload={"function": "shop.send"})
+    assert (job["executor"], job["payload"]) == ("python", {"function": "shop.send", "args": {}})
+    path = f"/api/jobs/{job['id']}"
+    payload = {"function": "shop.send", "args": {"amount": 1.5, "to": ["a", None]}}
+    assert web.request("PATCH", path, json.dumps({"payload": payload}), JSON).json()["payload"] == payload
+    own = web.post(f"{path}/trigger", {"payload": {"function": "shop.refund", "args": {"amount": 2}}})
+    assert own.json()["payload"] == {"function": "shop.refund", "args": {"amount": 2}}
+    bad = web.post(f"{path}/trigger", {"payload": {"command": "true"}})
+    assert (bad.status, len(bad.json()["errors"])) == (422, 2)
+    assert web.request("PATCH", path, '{"executor": "shell"}', JSON).status == 422
 
 
 def test_run_at_in_the_past_is_due_at_once(web: WebServer) -> None:
