@@ -18,6 +18,11 @@ class Pace:
         latest = seconds / runs
         self._mean_seconds = latest if self._mean_seconds is None else (self._mean_seconds + latest) / 2
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether more than one fits into a window."""
+        return self._mean_seconds is not None and 2 * self._mean_seconds <= WINDOW_SECONDS
+
     def size(self, at_most: int) -> int:
         """How many runs to ask for next, 1 to `at_most`: one while nothing is known, and of anything slow."""
         if self._mean_seconds is None:

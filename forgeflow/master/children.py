@@ -71,7 +71,6 @@ class Child:
     page: SharedPage | None = None
     batch: int = 0  # the number of what it said last that it has in hand
     runs_in_hand: Sequence[tuple[str, int, bool]] = ()  # run, attempt, whether its job may outlive the lease
-    is_executing: bool = False  # from BATCH to ENDED: a job of its may be alive
     lease_end: float = 0.0
     state: str = "boot"
     budget_end: float = float("inf")  # it must have spoken again by then
@@ -84,10 +83,18 @@ class Child:
 
         By the shared page, where the worker writes before it begins; read at its death it says whom to charge.
         """
-        batch, place = self.page.begun(self.slot) if self.page else (0, 0)
+        batch, place, _ = self._at()
         if batch == self.batch and 0 < place <= len(self.runs_in_hand):
             return self.runs_in_hand[place - 1]
         return None, 0, False
+
+    @property
+    def is_executing(self) -> bool:
+        """Whether a job of its may be alive."""
+        return self._at()[2]
+
+    def _at(self) -> tuple[int, int, bool]:
+        return self.page.begun(self.slot) if self.page and self.role is Role.WORKER else (0, 0, False)
 
     @property
     def run(self) -> str | None:

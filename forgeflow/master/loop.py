@@ -43,6 +43,8 @@ _SECOND_INT_SECONDS = 1.0
 _FAREWELL_SECONDS = 5.0
 _POLL_SECONDS = 1.0
 _DYING_SECONDS = 0.05
+# What is said for every batch, and asks for nothing.
+_NOTED = {"BATCH", "ENDED", "STATE"}
 _WEAR_SECONDS = 1.0
 
 
@@ -391,18 +393,23 @@ class Master:
     # 7 wait, and read what the children say
 
     def _wait(self, *, has_strays: bool) -> None:
+        """Until there is something for a turn to do; what workers say of their batches is only written down."""
         poll = select.poll()
         poll.register(self._wake_receiver, select.POLLIN)
         links = {child.link.fileno(): child for child in self._children if not child.link.is_closed}
         for descriptor in links:
             poll.register(descriptor, select.POLLIN)
-        ready = poll.poll(self._seconds_to_wait(has_strays=has_strays) * 1000)
+        latest = boottime() + _POLL_SECONDS
+        has_work = False
+        while not has_work:
+            seconds = min(self._seconds_to_wait(has_strays=has_strays), latest - boottime())
+            ready = poll.poll(max(0.0, seconds) * 1000)
+            has_work = not ready or seconds <= 0
+            for descriptor, _ in ready:
+                has_work |= self._read(links[descriptor]) if descriptor in links else True
         with contextlib.suppress(BlockingIOError):
             while self._wake_receiver.recv(4096):
                 pass
-        for descriptor, _ in ready:
-            if child := links.get(descriptor):
-                self._read(child)
 
     def _seconds_to_wait(self, *, has_strays: bool) -> float:
         if has_strays:
@@ -416,13 +423,16 @@ class Master:
         deadlines += [*self._nursery.deadlines(serves=self._serves), self._manager.tell_at]
         # A child that has come to its end dies when it does: no turn after turn until then.
         limits = [self._timers.kill_at, *(child.budget_end for child in self._children)]
-        limits += [_last_call(child) for child in self._children if child.is_executing]
+        limits += [_last_call(child) for child in self._children if child.runs_in_hand]
         deadlines += [max(limit, now + _DYING_SECONDS) for limit in limits]
         return min(_POLL_SECONDS, max(0.0, min(deadlines) - now))
 
-    def _read(self, child: Child) -> None:
-        for message in child.link.receive():
+    def _read(self, child: Child) -> bool:
+        """Hear what it has said; whether a turn is to follow from it, or from the end of its link."""
+        messages = child.link.receive()
+        for message in messages:
             self._hear(child, message)
+        return child.link.is_closed or any(message["kind"] not in _NOTED for message in messages)
 
     def _hear(self, child: Child, message: Message) -> None:
         if "budget" in message:
@@ -435,12 +445,9 @@ class Master:
             case "BATCH":
                 child.batch, child.runs_in_hand = message["batch"], message["runs"]
                 child.runs += len(message["runs"])
-                child.is_executing, child.idle_since = True, None
-            case "ENDED":
-                child.is_executing = False
+                child.idle_since = None
             case "IDLE":
                 child.runs_in_hand = ()
-                child.is_executing = False
                 child.idle_since = message["since"]
                 if self._wakes.heard_at >= message["since"]:
                     self._wake_child(child)

@@ -31,11 +31,12 @@ class SharedPage:
     def lease_end(self, slot: int) -> float:
         return self._words[slot * _WORDS_PER_SLOT + _LEASE_END] / 1e9
 
-    def set_begun(self, slot: int, batch: int, place: int) -> None:
-        """The worker's: its batch of that number is at its run `place`, from 1; 0: at none."""
-        self._words[slot * _WORDS_PER_SLOT + _BEGUN] = batch << _PLACE_BITS | place
+    def set_begun(self, slot: int, batch: int, place: int, *, is_executing: bool) -> None:
+        """The worker's: its batch of that number has come to its run `place`, from 1, 0 to none, which may be alive."""
+        word = batch << (_PLACE_BITS + 1) | place << 1 | is_executing
+        self._words[slot * _WORDS_PER_SLOT + _BEGUN] = word
 
-    def begun(self, slot: int) -> tuple[int, int]:
-        """Number of the batch, place of the run."""
+    def begun(self, slot: int) -> tuple[int, int, bool]:
+        """Number of the batch, place of the run, whether something of it may be alive."""
         word = self._words[slot * _WORDS_PER_SLOT + _BEGUN]
-        return word >> _PLACE_BITS, word & (1 << _PLACE_BITS) - 1
+        return word >> (_PLACE_BITS + 1), word >> 1 & (1 << _PLACE_BITS) - 1, bool(word & 1)

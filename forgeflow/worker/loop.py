@@ -35,7 +35,6 @@ from forgeflow.worker.turn import (
     report,
     report_late,
     report_refused,
-    slack_seconds,
     turn_seconds,
 )
 from forgeflow.worker.watch import BatchWatch
@@ -159,6 +158,7 @@ def run_pass(worker: Worker, watch: BatchWatch) -> bool:
         return False
     if may_claim and not worker.watermark.is_whole:
         return True
+    worker.tally.tell()
     if not orders.wait_until_woken(asked_at, worker.connection.fileno()):
         raise StoreUnavailable("the database ended the session")
     return True
@@ -167,11 +167,11 @@ def run_pass(worker: Worker, watch: BatchWatch) -> bool:
 def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> None:
     """The batch in hand, until a window is over: what is left then waits for the next pass.
 
-    From BATCH on a job may be alive, and the master sees to the fence too; ENDED says that none is.
+    The master sees to the fence too, of what the shared page shows as begun.
     """
     config = worker.config
     longest = max(run.timeout_seconds for run in batch)
-    budget = WINDOW_SECONDS + longest + config.worker.kill_grace + slack_seconds(config)
+    budget = WINDOW_SECONDS + turn_seconds(config) + longest + config.worker.kill_grace
     if not worker.orders.may_begin():
         # Its lease has run low on the way: the master hands it back unbegun, and another number begins anew.
         raise StoreUnavailable("the claim took too much of the lease")
@@ -183,8 +183,11 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
     setproctitle(f"{worker.title} run {batch[0].id}{others}")
     if len(batch) > 1:
         watch.begin()
-    is_scarce = _execute_each(worker)
-    worker.link.send("ENDED", budget=2 * turn_seconds(config))
+    began = boottime()
+    is_scarce = _execute_each(worker, began)
+    worker.orders.end()
+    if boottime() - began >= WINDOW_SECONDS:
+        worker.link.send("ENDED", budget=2 * turn_seconds(config))
     watch.end()
     setproctitle(f"{worker.title} idle")
     if is_scarce:
@@ -194,12 +197,10 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
         _pause(worker.orders, random.uniform(*_SCARCITY_SECONDS))
 
 
-def _execute_each(worker: Worker) -> bool:
+def _execute_each(worker: Worker, began: float) -> bool:
     """One run after the other, until the window is over.  True when the machine could not start one."""
     orders, hand = worker.orders, worker.hand
-    # A line for each of hundreds of runs a second would cost more than they do.
-    tells_each = len(worker.batch) == 1 or logging.getLogger().isEnabledFor(logging.DEBUG)
-    began = boottime()
+    tells_each = not worker.pace.is_quick or logging.getLogger().isEnabledFor(logging.DEBUG)
     done = 0
     is_scarce = False
     while not is_scarce and (run := hand.begin()) is not None:
@@ -213,11 +214,11 @@ def _execute_each(worker: Worker) -> bool:
         is_scarce = _is_scarce(ending)
         if boottime() - began >= WINDOW_SECONDS or orders.is_stopping or not orders.may_begin():
             break
-    seconds = boottime() - began
     if done:
+        seconds = boottime() - began
         worker.pace.note(seconds, done)
-    if not tells_each:
-        log.info("batch ended", runs=done, duration_seconds=round(seconds, 3))
+        if not tells_each:
+            worker.tally.note(done, seconds)
     return is_scarce
 
 

@@ -61,9 +61,9 @@ class WorkerOrders:
         self._places = {run.id: place for place, run in enumerate(runs, 1)}
         self.begun = None
         told = [[run.id, run.attempt, run.on_lease_loss == "continue"] for run in runs]
-        if not self._link.send("BATCH", batch=self._batch, runs=told, budget=budget):
+        if not self._link.send("BATCH", state="executing", batch=self._batch, runs=told, budget=budget):
             return False
-        self._page.set_begun(self._slot, self._batch, 0)
+        self._page.set_begun(self._slot, self._batch, 0, is_executing=False)
         return True
 
     def begin(self, run: ClaimedRun) -> None:
@@ -72,7 +72,12 @@ class WorkerOrders:
         It stands there until the next batch: when this worker dies before that, the run is charged for it.
         """
         self.begun = run
-        self._page.set_begun(self._slot, self._batch, self._places[run.id])
+        self._page.set_begun(self._slot, self._batch, self._places[run.id], is_executing=True)
+
+    def end(self) -> None:
+        """Say that nothing of the begun run is alive any more."""
+        if self.begun:
+            self._page.set_begun(self._slot, self._batch, self._places[self.begun.id], is_executing=False)
 
     def is_cancelled(self, run: ClaimedRun) -> bool:
         """By what has been read."""

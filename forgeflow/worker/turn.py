@@ -19,6 +19,7 @@ from forgeflow.store.connection import Connection, connect
 from forgeflow.store.runs import WHOLE_QUEUE, Bounds, ClaimedRun, FailedRun, Owner, announce_due, take_turn
 from forgeflow.worker.hand import Hand
 from forgeflow.worker.orders import WorkerOrders
+from forgeflow.worker.tally import Tally
 from forgeflow.worker.watermark import Watermark
 
 log = structlog.get_logger()
@@ -42,6 +43,7 @@ class Worker:
     hand: Hand = field(default_factory=Hand)
     pace: Pace = field(default_factory=Pace)
     watermark: Watermark = field(default_factory=Watermark)
+    tally: Tally = field(default_factory=Tally)
     talk: threading.RLock = field(default_factory=threading.RLock)
     names: dict[UUID, str] = field(default_factory=dict)  # of the jobs whose runs are in hand
     batch: list[ClaimedRun] = field(default_factory=list)  # what the master was told of last, endings included
@@ -155,13 +157,8 @@ def report_late(worker: Worker, pause: Callable[[WorkerOrders, float], bool]) ->
 
 
 def turn_seconds(config: Config) -> float:
-    """How long a turn may take, with its repetitions; its own deadlines are shorter, so only a wedge overruns it."""
-    return 4 * config.worker.statement_deadline + slack_seconds(config)
-
-
-def slack_seconds(config: Config) -> float:
-    """What a busy machine may add to any budget."""
-    return 2 * config.worker.statement_deadline
+    """How long a turn may take, with its repetitions and what a busy machine adds; only a wedge overruns it."""
+    return 6 * config.worker.statement_deadline
 
 
 def connect_seconds(config: Config) -> float:

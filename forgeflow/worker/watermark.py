@@ -38,6 +38,6 @@ class Watermark:
     def note(self, claimed: Sequence[ClaimedRun], asked: int) -> None:
         """What the claim of these bounds brought; when it is less than was asked for, the next looks everywhere."""
         self._is_short = len(claimed) < asked
-        for run in claimed:  # best first, so the last of a priority stays
+        for run in {run.priority: run for run in claimed}.values():  # best first, so the last of a priority stays
             self._at[run.priority - 1] = run.run_after.isoformat()
             self._id[run.priority - 1] = str(run.id)

@@ -114,20 +114,18 @@ def test_leases_are_renewed_by_a_courier_of_the_same_database() -> None:
 def test_only_a_crash_or_a_wedge_is_charged_to_the_run(
     end: End | None, code: int, is_executing: bool, charged: bool, error_type: str
 ) -> None:
-    child = worker(
-        7, end=end, is_executing=is_executing, batch=3, runs_in_hand=[["other", 2, False], ["run", 1, False]]
-    )
+    child = worker(7, end=end, batch=3, runs_in_hand=[["other", 2, False], ["run", 1, False]])
     child.page = SharedPage(1)
-    child.page.set_begun(0, 3, 2)
+    child.page.set_begun(0, 3, 2, is_executing=is_executing)
     dead = bury(child, code)
     assert (dead.number, dead.run, dead.attempt, dead.charged, dead.error_type) == (7, "run", 1, charged, error_type)
 
 
 @pytest.mark.parametrize(("batch", "place"), [(0, 0), (3, 0), (2, 1), (3, 2)])
 def test_worker_that_has_begun_nothing_of_its_batch_is_charged_for_nothing(batch: int, place: int) -> None:
-    child = worker(7, is_executing=True, batch=3, runs_in_hand=[["run", 1, False]])
+    child = worker(7, batch=3, runs_in_hand=[["run", 1, False]])
     child.page = SharedPage(1)
-    child.page.set_begun(0, batch, place)
+    child.page.set_begun(0, batch, place, is_executing=True)
     assert bury(child, -9).run is None
 
 

@@ -31,6 +31,7 @@ class Scene:
         generation = self.master._nursery.generation
         child = Child(9_000_000 + number, number, role, generation, ours, boottime(), slot=number % 4, is_ready=True)
         child.page = self.master._nursery.page
+        child.page.set_begun(child.slot, 1, 1, is_executing=bool(state.pop("is_executing", False)))
         for name, value in state.items():
             setattr(child, name, value)
         self.master._children.by_pid[child.pid] = child
@@ -97,18 +98,18 @@ def test_worker_whose_lease_was_not_renewed_is_killed_and_the_others_are_not(sce
 def test_job_that_may_continue_keeps_its_worker_until_it_ends(scene: Scene) -> None:
     scene.add(Role.WORKER, 2)
     scene.hear(2, "BATCH", batch=1, runs=[["q", 1, False], ["r", 1, True]], budget=300.0)
-    scene.master._nursery.page.set_begun(2, 1, 2)
+    scene.master._nursery.page.set_begun(2, 1, 2, is_executing=True)
     scene.hear(1, "BEATEN", asked=[2], renewed=[], sent_at=boottime())
     assert scene.killed == []
-    scene.hear(2, "ENDED", budget=30.0)
+    scene.master._nursery.page.set_begun(2, 1, 2, is_executing=False)
     scene.hear(1, "BEATEN", asked=[2], renewed=[], sent_at=boottime())
     assert scene.killed == [9_000_002]
 
 
 def test_child_is_not_judged_before_its_last_word_is_read(scene: Scene) -> None:
-    """A master that slept and is woken by a signal has not read its links: ENDED and a new budget wait there."""
+    """A master that slept and is woken by a signal has not read its links: a new budget waits there."""
     passed = boottime() - 60
-    worker = scene.add(Role.WORKER, 2, is_executing=True, lease_end=passed, budget_end=passed)
+    worker = scene.add(Role.WORKER, 2, lease_end=passed, budget_end=passed)
     worker.send("ENDED", budget=30.0)
     scene.master._keep_time()
     assert (scene.child(2).end, scene.killed) == (None, [])
