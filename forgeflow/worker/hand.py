@@ -37,11 +37,11 @@ class Hand:
         with self._lock:
             self._endings.append(ending)
 
-    def hand_back(self) -> None:
-        """None of the waiting runs will be begun: each has ended, unbegun, and is to be reported so."""
+    def hand_back(self, *, keep: int = 0) -> None:
+        """No more of the waiting runs than the first `keep` will be begun: the others are to be reported unbegun."""
         with self._lock:
-            while self._waiting:
-                run = self._waiting.popleft()
+            while len(self._waiting) > keep:
+                run = self._waiting.pop()
                 self._endings.append(Ending(run.id, run.attempt, _HANDED_BACK, is_begun=False))
 
     def endings(self) -> list[Ending]:

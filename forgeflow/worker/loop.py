@@ -132,11 +132,12 @@ def run_pass(worker: Worker, watch: BatchWatch) -> bool:
     orders, hand = worker.orders, worker.hand
     orders.read()
     asked_at = boottime()
-    if orders.is_draining:
-        hand.hand_back()
+    size = worker.pace.size(worker.config.worker.claim_batch)
+    # What is left of a batch whose runs turned out long would wait here while others may be idle.
+    hand.hand_back(keep=0 if orders.is_draining else size)
     waiting = hand.waiting()
     may_claim = not orders.is_draining and orders.may_begin()
-    wanted = worker.pace.size(worker.config.worker.claim_batch) - len(waiting) if may_claim else 0
+    wanted = size - len(waiting) if may_claim else 0
     if not waiting and not hand.endings():
         worker.link.send("STATE", state="turn", budget=turn_seconds(worker.config))
     try:

@@ -1,23 +1,268 @@
 """Workers that hold more than one run: who is charged, what goes back, and when results are out."""
 
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
 import pytest
+from psycopg.types.json import Jsonb
+
+from forgeflow.config import Config
+from forgeflow.service.jobs import submit_job
+from forgeflow.service.requests import read_job_request
+from forgeflow.store import runs
+from forgeflow.store.connection import Connection, connect
+from forgeflow.store.runs import RunRow
+from tests.support.processes import NodeProcess
+from tests.support.waiting import wait_for
+from tests.support.wire import Mode, Wire
+from tests.support.work import refuse, submit
+
+StartNode = Callable[..., NodeProcess]
+
+FUNCTIONS = """
+import os, signal, time
+import forgeflow
+
+@forgeflow.job(name="note")
+def note(*, file, text, seconds=0.0):
+    time.sleep(seconds)
+    with open(file, "a") as opened:
+        opened.write(text + "\\n")
+
+@forgeflow.job(name="rest")
+def rest(*, until):
+    while not os.path.exists(until):
+        time.sleep(0.01)
+
+@forgeflow.job(name="spin")
+def spin(*, until):
+    while not os.path.exists(until):
+        sum(range(100))
+
+@forgeflow.job(name="die")
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-@pytest.mark.xfail(strict=True, reason="to be built")
-@pytest.mark.parametrize(
-    "behaviour",
-    [
-        "killed_worker_is_charged_for_the_run_that_was_going_on_alone",
-        "results_of_a_batch_are_out_while_a_long_run_goes_on",
-        "runs_behind_a_long_one_are_executed_elsewhere",
-        "long_function_keeps_neither_results_nor_runs",
-        "fenced_worker_begins_nothing_more_of_its_batch",
-        "drained_worker_hands_back_what_it_has_not_begun",
-        "cancelled_run_of_a_batch_is_never_begun",
-        "result_that_is_refused_costs_its_own_run_alone",
-        "lost_connection_in_a_batch_loses_no_result_and_repeats_nothing",
-        "frozen_worker_with_a_batch_is_fenced_as_with_one_run",
-    ],
-)
-def test_to_be_built(behaviour: str) -> None:
-    raise NotImplementedError(behaviour)
+class Scene:
+    """One node, and batches for its workers: runs that are due one after the other, committed at once."""
+
+    def __init__(self, start: StartNode, connection: Connection, folder: Path) -> None:
+        folder.chmod(0o777)
+        (folder / "work.py").write_text(FUNCTIONS)
+        self._start = start
+        self.connection = connection
+        self.notes, self.signal = folder / "notes", folder / "go on"
+        self._folder = folder
+
+    def start(self, **settings: Any) -> NodeProcess:
+        """Its workers know that runs can be short."""
+        settings = {"worker__concurrency": "1", **settings}
+        node = self._start(python__modules="work", environment={"PYTHONPATH": str(self._folder)}, **settings)
+        node.wait_for_log("node ready")
+        self.wait_for(self.run(*[self.note("warm")] * 8), "succeeded")
+        self.notes.unlink()
+        return node
+
+    def job(self, **fields: Any) -> UUID:
+        body = {"name": "job", "executor": "python", "payload": {"function": "note", "args": {}}, "paused": True}
+        return submit_job(self.connection, read_job_request({**body, **fields}), source="api").job.id
+
+    def note(self, text: str, seconds: float = 0.0) -> dict[str, Any]:
+        return {"function": "note", "args": {"file": str(self.notes), "text": text, "seconds": seconds}}
+
+    def long(self, function: str = "rest") -> dict[str, Any]:
+        return {"function": function, "args": {"until": str(self.signal)}}
+
+    def run(self, *payloads: dict[str, Any] | tuple[UUID, dict[str, Any]], **fields: Any) -> list[UUID]:
+        """A run for each payload, of one job or of the one that is named with it."""
+        job_id = self.job(**fields)
+        pairs = [each if isinstance(each, tuple) else (job_id, each) for each in payloads]
+        rows = self.connection.execute(
+            "INSERT INTO queue"
+            " (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts, payload)"
+            " SELECT j.id, 1, 5, now(), now() + n * interval '1 us', 'manual', j.max_attempts, r.payload"
+            "   FROM unnest(%s::uuid[], %s::jsonb[]) WITH ORDINALITY AS r(job_id, payload, n)"
+            "   JOIN jobs AS j ON j.id = r.job_id"
+            "  ORDER BY n RETURNING id",
+            [[job for job, _ in pairs], [Jsonb(payload) for _, payload in pairs]],
+        ).fetchall()
+        runs.announce_due(self.connection)
+        return [row[0] for row in rows]
+
+    def look(self, run_id: UUID) -> RunRow:
+        run = runs.get_run(self.connection, run_id=run_id)
+        assert run
+        return run
+
+    def wait_for(self, run_ids: list[UUID], status: str) -> None:
+        wait_for(lambda: {self.look(each).status for each in run_ids} == {status}, why=f"runs {status}")
+
+    def noted(self) -> list[str]:
+        return self.notes.read_text().split() if self.notes.exists() else []
+
+
+@pytest.fixture
+def scene(start_node: StartNode, connection: Connection, tmp_path: Path) -> Scene:
+    return Scene(start_node, connection, tmp_path)
+
+
+@contextmanager
+def kept_in_hand(config: Config, job_id: UUID) -> Iterator[None]:
+    """No run of this job can be handed back meanwhile, and no turn that tries to can report anything."""
+    with connect(config, "test lock") as holder:
+        holder.execute("BEGIN")
+        holder.execute("SELECT FROM jobs WHERE id = %s FOR NO KEY UPDATE", [job_id])
+        yield
+
+
+def test_killed_worker_is_charged_for_the_run_that_was_going_on_alone(scene: Scene) -> None:
+    scene.start()
+    before = [scene.note(text) for text in ("a", "b")]
+    after = [scene.note(text) for text in ("c", "d")]
+    *others, last = scene.run(*before, {"function": "die", "args": {}}, *after, max_attempts=1)
+    killer = others.pop(2)
+    scene.wait_for([*others, last], "succeeded")
+    scene.wait_for([killer], "dead")
+    assert (scene.look(killer).failures, scene.look(killer).error_type) == (1, "crashed")
+    assert {scene.look(each).failures for each in (*others, last)} == {0}
+    assert set(scene.noted()) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("kind", ["rest", "spin", "command"])
+def test_long_run_keeps_neither_results_nor_runs(scene: Scene, kind: str) -> None:
+    """What ended before it is out while it goes on; what was to come after it is executed by others, uncharged."""
+    scene.start(worker__concurrency="2")
+    command = submit(scene.connection, f"while ! test -e '{scene.signal}'; do sleep 0.02; done", paused=True)
+    shell_payload = {"command": f"while ! test -e '{scene.signal}'; do sleep 0.02; done"}
+    long_one = (command, shell_payload) if kind == "command" else scene.long(kind)
+    quick = [scene.note(str(number)) for number in range(10)]
+    made = scene.run(*quick[:2], long_one, *quick[2:])
+    long_run = made.pop(2)
+    scene.wait_for(made, "succeeded")
+    assert scene.look(long_run).status == "running"
+    assert sorted(scene.noted()) == sorted(str(number) for number in range(10))
+    assert {scene.look(each).failures for each in made} == {0}
+    scene.signal.touch()
+    scene.wait_for([long_run], "succeeded")
+
+
+def test_slow_runs_of_a_batch_go_to_whoever_is_idle(scene: Scene) -> None:
+    """Each is shorter than a window, so none is met by the watch; together they would keep one worker for seconds."""
+    node = scene.start(worker__concurrency="4")
+    made = scene.run(*[scene.note(str(number), 0.03) for number in range(100)])
+    scene.wait_for(made, "succeeded")
+    assert sorted(scene.noted(), key=int) == [str(number) for number in range(100)]
+    assert "runs handed back before they began" in node.log_text()
+    assert len({scene.look(each).worker_id for each in made}) == 1
+    assert scene.connection.execute("SELECT count(DISTINCT child) FROM finished_runs").fetchone() == (4,)
+
+
+def test_fenced_worker_begins_nothing_more_of_its_batch(wire: Wire, scene: Scene, config: Config) -> None:
+    node = scene.start(database__url=wire.url)
+    held = scene.job()
+    victim = submit(scene.connection, "true", paused=True)
+    with kept_in_hand(config, held):
+        first, fenced, last = scene.run(
+            scene.note("first"), (victim, {"command": "sleep 43.21"}), (held, scene.note("last"))
+        )
+        wait_for(lambda: scene.look(fenced).status == "running" and scene.noted() == ["first"])
+        node.wait_for_log("batch could not be reported meanwhile")
+        wire.set_mode(Mode.HOLE)
+        node.wait_for_log('"outcome": "fenced"')
+        node.wait_for_log("worker lost its connection")
+        assert scene.noted() == ["first"]
+    wire.cut()
+    wire.set_mode(Mode.PASS)
+    scene.wait_for([first, last], "succeeded")
+    assert scene.noted() in (["first", "last"], ["first", "first", "last"])
+    assert scene.look(fenced).failures == scene.look(last).failures == 0
+    runs.request_cancel(scene.connection, job_id=victim, reason="the test is over")
+    runs.announce_cancel(scene.connection)
+    scene.wait_for([fenced], "cancelled")
+
+
+def test_drained_worker_hands_back_what_it_has_not_begun(scene: Scene, config: Config) -> None:
+    node = scene.start()
+    held = scene.job()
+    with kept_in_hand(config, held):
+        long_run, *others = scene.run(scene.long(), *[(held, scene.note(str(number))) for number in range(5)])
+        node.wait_for_log("batch could not be reported meanwhile")
+        assert {scene.look(each).status for each in others} == {"running"}
+        node.signal(signal.SIGTERM)
+        node.wait_for_log("phase entered")
+    scene.signal.touch()
+    assert node.wait() == 0
+    assert scene.look(long_run).status == "succeeded"
+    assert {(scene.look(each).status, scene.look(each).failures) for each in others} == {("pending", 0)}
+    assert scene.noted() == []
+
+
+def test_cancelled_run_of_a_batch_is_never_begun(scene: Scene, config: Config) -> None:
+    node = scene.start()
+    held = scene.job()
+    with kept_in_hand(config, held):
+        long_run, cancelled = scene.run(scene.long(), (held, scene.note("cancelled")))
+        node.wait_for_log("batch could not be reported meanwhile")
+        runs.request_cancel(scene.connection, job_id=held, reason="not today")
+    runs.announce_cancel(scene.connection)
+    scene.signal.touch()
+    scene.wait_for([long_run], "succeeded")
+    scene.wait_for([cancelled], "cancelled")
+    assert scene.noted() == []
+
+
+def test_result_that_is_refused_costs_its_own_run_alone(scene: Scene) -> None:
+    node = scene.start()
+    refused_job = scene.job(max_attempts=2)
+    refuse(scene.connection, f"NEW.job_id = '{refused_job}' AND NEW.status = 'succeeded'")
+    *others, last = scene.run(scene.note("a"), (refused_job, scene.note("refused")), scene.note("b"), max_attempts=1)
+    refused = others.pop(1)
+    scene.wait_for([*others, last], "succeeded")
+    scene.wait_for([refused], "dead")
+    assert (scene.look(refused).failures, scene.look(refused).error_type) == (2, "refused")
+    assert {scene.look(each).failures for each in (*others, last)} == {0}
+    node.wait_for_log("turn refused")
+
+
+def test_lost_connection_in_a_batch_loses_no_result_and_repeats_nothing(scene: Scene, config: Config) -> None:
+    node = scene.start()
+    held = scene.job()
+    with kept_in_hand(config, held):
+        first, long_run, last = scene.run(scene.note("first"), scene.long(), (held, scene.note("last")))
+        node.wait_for_log("batch could not be reported meanwhile")
+        assert scene.look(first).status == "running"
+        scene.connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'forgeflow:worker%'"
+        )
+    scene.signal.touch()
+    scene.wait_for([first, long_run, last], "succeeded")
+    assert scene.noted() == ["first", "last"]
+    assert [scene.look(each).attempt for each in (first, long_run)] == [1, 1]
+    assert {scene.look(each).failures for each in (first, long_run, last)} == {0}
+
+
+def test_frozen_worker_costs_the_run_that_it_had_begun_alone(scene: Scene, config: Config) -> None:
+    """Its master renews its lease, and kills it for its budget."""
+    node = scene.start()
+    held = scene.job(max_attempts=1, timeout_seconds=0.2)
+    with kept_in_hand(config, held):
+        first, long_run, last = scene.run(
+            scene.note("first"), scene.long(), (held, scene.note("last")), timeout_seconds=0.2, max_attempts=1
+        )
+        wait_for(lambda: scene.noted() == ["first"])
+        node.wait_for_log("batch could not be reported meanwhile")
+        (worker,) = node.workers()
+        os.kill(worker, signal.SIGSTOP)
+        node.wait_for_log("child overran its budget")
+    scene.wait_for([long_run], "dead")
+    scene.wait_for([first, last], "succeeded")
+    assert scene.look(long_run).error_type == "wedged"
+    assert {scene.look(each).failures for each in (first, last)} == {0}
+    assert scene.noted() == ["first", "first", "last"]

@@ -24,7 +24,7 @@ from tests.support.databases import config_for
 from tests.support.processes import NodeProcess, children_of, nodes, nothing_left_behind, run_count, title
 from tests.support.waiting import wait_for
 from tests.support.wire import Mode, Wire
-from tests.support.work import only_run, submit, wait_for_status
+from tests.support.work import only_run, refuse, submit, wait_for_status
 
 StartNode = Callable[..., NodeProcess]
 
@@ -261,17 +261,6 @@ def test_long_lock_and_many_dead_workers_cost_no_lease(start_node: StartNode, co
     assert (only_run(connection, innocent).status, only_run(connection, innocent).attempt) == ("succeeded", 1)
     wait_for(lambda: run_count(runs.count_runs(connection)) == {"succeeded": 7})
     assert "overran its budget" not in node.log_text()
-
-
-def refuse(connection: Connection, condition: str, table: str = "finished_runs") -> None:
-    """From now on the database refuses such new rows, whatever its reason may be."""
-    connection.execute(
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'this one not' USING ERRCODE = '22000'; END $$"
-    )
-    connection.execute(
-        f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()"
-    )
 
 
 def test_refused_output_does_not_keep_a_run_from_ending(start_node: StartNode, connection: Connection) -> None:

@@ -52,6 +52,17 @@ def beat(connection: Connection, worker_id: str, *, hostname: str = "elsewhere",
     )
 
 
+def refuse(connection: Connection, condition: str, table: str = "finished_runs") -> None:
+    """From now on the database refuses such new rows, whatever its reason may be."""
+    connection.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'this one not' USING ERRCODE = '22000'; END $$"
+    )
+    connection.execute(
+        f"CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse()"
+    )
+
+
 class Beacon:
     """A command that writes the time into a file for as long as it lives, on its first try only.
 

@@ -13,7 +13,15 @@ def test_begun_run_is_no_longer_handed_back() -> None:
     hand.take(runs)
     assert hand.begin() == runs[0]
     hand.hand_back()
-    assert [(ending.run_id, ending.is_begun) for ending in hand.endings()] == [(run.id, False) for run in runs[1:]]
+    assert {(ending.run_id, ending.is_begun) for ending in hand.endings()} == {(run.id, False) for run in runs[1:]}
+
+
+def test_first_of_what_waits_is_kept_longest() -> None:
+    hand, runs = Hand(), [claimed_run() for _ in range(5)]
+    hand.take(runs)
+    hand.hand_back(keep=2)
+    assert hand.waiting() == runs[:2]
+    assert {ending.run_id for ending in hand.endings()} == {run.id for run in runs[2:]}
 
 
 def test_what_is_handed_back_is_never_begun() -> None:
@@ -32,7 +40,7 @@ def test_what_is_handed_back_is_never_begun() -> None:
         hand.hand_back()
         thread.join()
         handed_back = [ending.run_id for ending in hand.endings()]
-        assert begun + handed_back == [run.id for run in runs]
+        assert begun + handed_back[::-1] == [run.id for run in runs]
 
 
 def test_ending_that_comes_during_a_report_is_kept_for_the_next() -> None:
