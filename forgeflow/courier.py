@@ -40,6 +40,8 @@ log = structlog.get_logger()
 _ECHO_SECONDS = 30.0
 _RECONNECT_SECONDS = (0.1, 2.0)
 _MAX_EXPIRED = 50
+# A node without workers that is gone keeps its row for so many looks at the leases.
+_STALE_LOOKS = 6
 _LEASE_PASSED = Verdict(
     "lost", "the lease of its worker passed: the node died or lost the database", charged=True, all_begun=True
 )
@@ -56,6 +58,7 @@ class _Timers:
 
     recover_at: float
     echo_at: float
+    stale_at: float = 0.0
     peek_at: float | None = None
     echo_heard_at: float | None = None
 
@@ -323,8 +326,12 @@ class Courier:
             return
         self._expired = [Owner(worker.boot_id, worker.child) for worker in look.owners()]
         self._expire_silent(connection)
-        for worker_id in nodes.delete_stale_nodes(connection):
-            log.warning("node gone", worker_id=worker_id)
+        if self._expired:
+            self._timers.stale_at = 0.0  # when these are recovered, nothing may be left of their nodes
+        elif boottime() >= self._timers.stale_at:
+            self._timers.stale_at = boottime() + _STALE_LOOKS * self._config.worker.recovery_interval
+            for worker_id in nodes.delete_stale_nodes(connection):
+                log.warning("node gone", worker_id=worker_id)
 
     def _expire_silent(self, connection: Connection) -> None:
         """End the leases that the clock, set back, would keep alive for as long as it was set back.

@@ -58,7 +58,7 @@ class Scheduler:
                 self._campaign(self._connection)
             if self._leadership and self._passes:
                 self._lead(self._leadership, self._passes)
-                self._wait(0.0 if self._is_busy() else self._until_next_tick())
+                self._wait(0.0 if self._is_busy() else self._until_next_pass(self._passes.quiet_seconds))
             else:
                 self._wait(self._config.scheduler.campaign_interval)
         except StoreUnavailable as error:
@@ -75,7 +75,7 @@ class Scheduler:
     def _pass_seconds(self) -> float:
         """A few statements with their deadlines, maybe a connection, and the wait after the pass."""
         config = self._config
-        wait = max(config.scheduler.campaign_interval, config.scheduler.tick)
+        wait = max(config.scheduler.campaign_interval, 2 * config.scheduler.tick)
         return wait + 4 * (config.worker.statement_deadline + config.database.connect_timeout)
 
     def _campaign(self, connection: Connection) -> None:
@@ -109,16 +109,20 @@ class Scheduler:
         """Whether the next pass is not to wait for its time."""
         return self.is_stopped or (self._recomputation is not None and not self._recomputation.is_waiting)
 
-    def _until_next_tick(self) -> float:
-        """Passes keep step with the wall clock, so that a tick on a whole second is late by milliseconds only."""
+    def _until_next_pass(self, quiet_seconds: float) -> float:
+        """Passes keep step with the wall clock, so that a tick on a whole second is late by milliseconds only.
+
+        Every other one is left out while nothing is due: what was announced meanwhile ends the wait.
+        """
         tick = self._config.scheduler.tick
-        return tick - time.time() % tick + 0.002
+        seconds = tick - time.time() % tick + 0.002
+        return seconds + tick if quiet_seconds > seconds + tick else seconds
 
     def _wait(self, seconds: float) -> None:
-        """Until the time is over, STOP came, or, as a standby, a leader has resigned."""
+        """Until the time is over, STOP came, or something was announced: a resignation, or a job's new clock."""
         poll = select.poll()
         poll.register(self._link.fileno(), select.POLLIN)
-        if self._connection and not self._leadership:
+        if self._connection:
             poll.register(self._connection.fileno(), select.POLLIN)
         ready = dict(poll.poll(seconds * 1000))
         if self._link.fileno() in ready:

@@ -115,6 +115,8 @@ class TickPasses:
         self._go_on = go_on
         self._refused: set[UUID] = set()
         self._is_stopping_runs = False
+        # As of the last pass: how long nothing is due, unless somebody announces a clock; 0 when something was.
+        self.quiet_seconds = 0.0
 
     def run_pass(self) -> PassResult:
         """Fire what is due, in batches, each a transaction; when nothing is due this is one statement.
@@ -125,7 +127,9 @@ class TickPasses:
         SchemaMismatch.
         """
         jobs = fired = 0
-        if not ticks.due_jobs(self._connection, max_rows=1):
+        next_seconds = ticks.seconds_to_next(self._connection)
+        self.quiet_seconds = float("inf") if next_seconds is None else next_seconds
+        if self.quiet_seconds > 0:
             return PassResult(0, 0)
         while self._go_on():
             batch = self._fire_batch()

@@ -44,6 +44,14 @@ def _lock(connection: Connection, job_id: UUID) -> LockedJob:
     return job
 
 
+def _told(connection: Connection, job_id: UUID) -> JobRow:
+    """The job, after the commit of what may have brought its clock forward: the leader hears of it."""
+    job = get_job(connection, job_id)
+    if job.next_run_at:
+        ticks.announce_clock(connection)
+    return job
+
+
 def end_pause(connection: Connection, job_id: UUID, job: LockedJob | DueJob, *, until: datetime) -> bool:
     """Make a job active whose pause has ended; its clock gets the first tick from then on, which may be due already.
 
@@ -121,7 +129,7 @@ def pause_job(connection: Connection, job_id: UUID, request: PauseRequest | None
             jobs.set_status(
                 connection, job_id=job_id, status=status, next_run_at=until, paused_until=until, pause_reason=reason
             )
-    return get_job(connection, job_id)
+    return _told(connection, job_id)
 
 
 @repeated
@@ -134,7 +142,7 @@ def resume_job(connection: Connection, job_id: UUID) -> JobRow:
             ticks.close_gap(connection, job_id=job_id, to_at=job.now, note=job.pause_reason)
             tick = _next_tick(connection, job_id, _timetable(job), job.now)
             jobs.set_status(connection, job_id=job_id, status=status, next_run_at=tick)
-    return get_job(connection, job_id)
+    return _told(connection, job_id)
 
 
 @repeated
@@ -191,7 +199,7 @@ def unskip(connection: Connection, job_id: UUID, *, tick_at: datetime | None = N
             tick = _next_tick(connection, job_id, _timetable(job), job.now)
             if tick and (job.next_run_at is None or tick < job.next_run_at):
                 jobs.set_clock(connection, job_id=job_id, next_run_at=tick)
-    return get_job(connection, job_id)
+    return _told(connection, job_id)
 
 
 @repeated
@@ -223,7 +231,7 @@ def edit_job(
                 is_releasing = bool(runs.release_held_runs(connection, job_id=job_id))
     if is_releasing:
         runs.announce_due(connection)
-    return get_job(connection, job_id)
+    return _told(connection, job_id)
 
 
 def _definition(job: JobRow) -> JobDefinition:

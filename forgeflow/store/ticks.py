@@ -82,6 +82,11 @@ class _Won:
 
 
 @dataclass(frozen=True, slots=True)
+class _Seconds:
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Term:
     term: int
 
@@ -132,6 +137,18 @@ def limit_idle_session(connection: Connection, *, idle_seconds: float) -> None:
 def resign_leadership(connection: Connection) -> None:
     """The lock is free afterwards, and the standbys know it, unless the queue of notifications is full."""
     tell(lambda: execute(connection, "ticks/resign_leadership"))
+
+
+def seconds_to_next(connection: Connection) -> float | None:
+    """Until a job is due, 0 or less when one is; None when there is none to wait for."""
+    row = fetch_one(connection, "ticks/seconds_to_next", _Seconds)
+    assert row
+    return row.seconds
+
+
+def announce_clock(connection: Connection) -> bool:
+    """Call it after the commit of a schedule that may be due sooner than any other.  False as `tell`."""
+    return tell(lambda: execute(connection, "ticks/announce_clock"))
 
 
 def due_jobs(connection: Connection, *, max_rows: int, now: datetime | None = None) -> list[DueJob]:
