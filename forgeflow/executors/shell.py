@@ -10,7 +10,6 @@ import os
 import pwd
 import select
 import signal
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,8 @@ from forgeflow.domain.run import Ending, Failure, Output
 from forgeflow.executors.base import Orders, run_environment
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
-from forgeflow.process.oom import JOB_SCORE, raised_oom_score
+from forgeflow.process.oom import JOB_SCORE, OwnScore
+from forgeflow.process.spawn import spawn
 from forgeflow.process.tree import Strays, descendants, memory_bytes, signal_tree
 from forgeflow.store.runs import ClaimedRun
 
@@ -59,6 +59,7 @@ class ShellExecutor:
         self._fence_grace = config.worker.fence_grace
         passed = {name: os.environ[name] for name in self._settings.env_pass if name in os.environ}
         self._environment: Mapping[str, str] = {"PATH": os.defpath, **passed}
+        self._score = OwnScore()
         self._workdir = self._settings.workdir or _home()
         self._strays = Strays()
 
@@ -72,15 +73,15 @@ class ShellExecutor:
 
     def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
         try:
-            reading, process = self._start(run)
+            leader, pipe = self._start(run)
         except OSError as error:
             reason = f"the command was not started: {error.strerror}: {error.filename or self._settings.shell}"
             # What the machine lacks at the moment is not the job's fault.
             charged = error.errno not in _SCARCITY
             return Ending(run.id, run.attempt, Failure("not_started", reason, charged=charged))
         attempt = _Attempt(
-            process.pid,
-            reading,
+            leader,
+            pipe,
             OutputKeeper(self._settings.output_limit),
             boottime() + run.timeout_seconds,
         )
@@ -94,30 +95,18 @@ class ShellExecutor:
             self._clear(attempt)
             raise
         finally:
-            os.close(reading)
-        process.returncode = status  # reaped here, not by subprocess
+            os.close(pipe)
         return _ending(run, attempt, status)
 
-    def _start(self, run: ClaimedRun) -> "tuple[int, subprocess.Popen[bytes]]":
-        """The reading end of its output, and the process."""
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        os.set_blocking(writing, True)
-        try:
-            with raised_oom_score(JOB_SCORE):
-                return reading, subprocess.Popen(
-                    [self._settings.shell, "-c", run.payload["command"]],
-                    stdin=subprocess.DEVNULL,
-                    stdout=writing,
-                    stderr=writing,
-                    cwd=self._workdir,
-                    env={**self._environment, **run_environment(run)},
-                    process_group=0,
-                )
-        except BaseException:
-            os.close(reading)
-            raise
-        finally:
-            os.close(writing)
+    def _start(self, run: ClaimedRun) -> tuple[int, int]:
+        """Its first process, and the reading end of its output."""
+        return spawn(
+            [self._settings.shell, "-c", run.payload["command"]],
+            workdir=self._workdir,
+            environment={**self._environment, **run_environment(run)},
+            own_score=self._score,
+            least_score=JOB_SCORE,
+        )
 
     def _watch(self, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
         """Read output and orders and keep the time until the command's first process has ended."""

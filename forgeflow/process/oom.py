@@ -5,7 +5,7 @@ privilege, nor does lowering it again to what it was. Where the system refuses, 
 """
 
 import contextlib
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
 CHILD_SCORE = 500
@@ -21,17 +21,30 @@ def raise_oom_score(score: int) -> None:
             _OWN.write_text(str(score))
 
 
-@contextlib.contextmanager
-def raised_oom_score(score: int) -> Iterator[None]:
-    """What the block starts has at least this score; ours is as before when it ends."""
-    try:
-        before = _OWN.read_text()
-    except OSError:
-        yield
-        return
-    raise_oom_score(score)
-    try:
-        yield
-    finally:
+class OwnScore:
+    """Our own score, by a descriptor that is kept: opening the file is most of what setting it costs.
+
+    Made after the fork, for it stands for the process that has made it.
+    """
+
+    def __init__(self) -> None:
+        self._file = -1
         with contextlib.suppress(OSError):
-            _OWN.write_text(before)
+            self._file = os.open(_OWN, os.O_RDWR | os.O_CLOEXEC)
+
+    def raise_to(self, score: int) -> bytes:
+        """Raise it, if it is lower, for what is started now; returns what `restore` wants."""
+        try:
+            before = os.pread(self._file, 16, 0)
+            if int(before) < score:
+                os.pwrite(self._file, b"%d" % score, 0)
+                return before
+        except OSError:
+            pass
+        return b""
+
+    def restore(self, before: bytes) -> None:
+        """Ours is `before` again; empty: it was not raised.  Never raises: what was started is running by now."""
+        if before:
+            with contextlib.suppress(OSError):
+                os.pwrite(self._file, before, 0)
