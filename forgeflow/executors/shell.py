@@ -23,7 +23,7 @@ from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
 from forgeflow.process.oom import JOB_SCORE, OwnScore
 from forgeflow.process.spawn import spawn
-from forgeflow.process.tree import Strays, descendants, memory_bytes, signal_tree
+from forgeflow.process.tree import Strays, children, descendants, memory_bytes, signal_tree
 from forgeflow.store.runs import ClaimedRun
 
 log = structlog.get_logger()
@@ -121,12 +121,17 @@ class ShellExecutor:
         for descriptor in (pidfd, attempt.pipe, orders.fileno()):
             poll.register(descriptor, select.POLLIN)
         hears = True
+        deadline = 0.0
+        ready: Mapping[int, int] = {}
         while True:
-            self._keep_time(attempt, run, orders)
-            if hears and orders.is_closed:
-                hears = False  # or the end of the link would wake us all the time
-                poll.unregister(orders.fileno())
-            ready = dict(poll.poll(_milliseconds_until(self._next_deadline(attempt, orders.fence_at(run)))))
+            now = boottime()
+            if now >= deadline or orders.fileno() in ready:
+                self._keep_time(attempt, run, orders, now)
+                if hears and orders.is_closed:
+                    hears = False  # or the end of the link would wake us all the time
+                    poll.unregister(orders.fileno())
+            deadline = self._next_deadline(attempt, orders.fence_at(run))
+            ready = dict(poll.poll(_milliseconds(deadline - now)))
             if attempt.pipe in ready:
                 _read_output(attempt)
                 if not attempt.is_pipe_open:
@@ -140,8 +145,7 @@ class ShellExecutor:
         kill_at = float("inf") if attempt.kill_at is None else attempt.kill_at
         return kill_at if attempt.stop_reason == "fenced" else min(kill_at, fence_at)
 
-    def _keep_time(self, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
-        now = boottime()
+    def _keep_time(self, attempt: _Attempt, run: ClaimedRun, orders: Orders, now: float) -> None:
         reason = orders.stop_reason(run)
         if reason == "fenced" and attempt.stop_reason != "fenced":
             self._stop(attempt, reason)  # also when it is being stopped already: there is less time now
@@ -179,10 +183,13 @@ class ShellExecutor:
 
     def _end(self, attempt: _Attempt, fence_at: float) -> int:
         """Kill what is left, reap the command, read the rest.  Returns its status as subprocess would."""
-        if not attempt.stop_reason:
+        if attempt.is_pipe_open and not attempt.stop_reason:
             _read_until_closed(attempt, min(boottime() + _LINGER_SECONDS, fence_at))
-        status = self._clear(attempt)
-        _read_until_closed(attempt, boottime() + _LINGER_SECONDS)
+        status = _reap_alone(attempt.leader)
+        if status is None:
+            status = self._clear(attempt)
+        if attempt.is_pipe_open:
+            _read_until_closed(attempt, boottime() + _LINGER_SECONDS)
         return os.waitstatus_to_exitcode(status)
 
     def _clear(self, attempt: _Attempt) -> int:
@@ -199,9 +206,14 @@ class ShellExecutor:
         return status
 
 
-def _milliseconds_until(deadline: float) -> float:
+def _reap_alone(leader: int) -> int | None:
+    """Its wait status, when this process, which has ended, is all that is left of its tree, so that none is to kill."""
+    return os.waitpid(leader, 0)[1] if children() == [leader] else None
+
+
+def _milliseconds(seconds: float) -> float:
     """For poll, which takes no more than 24 days; an hour at most, then one looks again."""
-    return min(3_600_000.0, max(0.0, (deadline - boottime()) * 1000 + 1))
+    return min(3_600_000.0, max(0.0, seconds * 1000 + 1))
 
 
 def _home() -> str:
@@ -218,8 +230,10 @@ def _read_output(attempt: _Attempt) -> None:
         data = os.read(attempt.pipe, _READ_BYTES)
     except BlockingIOError:
         return
-    attempt.kept.feed(data)
-    attempt.is_pipe_open = bool(data)
+    if data:
+        attempt.kept.feed(data)
+    else:
+        attempt.is_pipe_open = False
 
 
 def _read_until_closed(attempt: _Attempt, deadline: float) -> None:
@@ -239,6 +253,8 @@ def _ending(run: ClaimedRun, attempt: _Attempt, status: int) -> Ending:
 
 def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) -> Failure | None:
     """Why the attempt failed; a stop that the command answered in time with success is still a stop."""
+    if status == 0 and attempt.stop_reason is None:
+        return None
     match attempt.stop_reason:
         case "timed_out":
             return Failure("timed_out", f"still running after {run.timeout_seconds:g} s, stopped", charged=True)
@@ -256,8 +272,6 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) ->
             return Failure("lost", "its node's master died", charged=True)
         case "interrupted":
             return Failure("interrupted", "stopped because its node is stopping", charged=False)
-    if status == 0:
-        return None
     if status < 0:
         name = signal.Signals(-status).name if -status in signal.valid_signals() else "unknown"
         return Failure("signalled", f"ended by signal {-status} ({name})", charged=True)

@@ -1,11 +1,16 @@
 """The shell executor in a real worker: endings told apart, output, timeouts, trees."""
 
+import subprocess
+import sys
+import textwrap
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forgeflow.process.link import Link
 from forgeflow.service.jobs import submit_job
 from forgeflow.service.requests import read_job_request
 from forgeflow.store import runs
@@ -79,6 +84,72 @@ def test_command_that_ignores_term_is_killed_after_the_grace(execute: Execute) -
     run = execute(f"trap '' TERM; sleep 60; sleep 60 # {marker}", timeout_seconds=0.3)
     assert (run.error_type, run.exit_code) == ("timed_out", None)
     assert not processes_marked(marker)
+
+
+def test_command_that_prints_without_end_is_ended_by_its_timeout(execute: Execute) -> None:
+    run = execute("yes", timeout_seconds=0.4)
+    assert (run.error_type, run.output_head[:4]) == ("timed_out", "y\ny\n")
+
+
+_EXECUTE_ALONE = """
+    import dataclasses, socket, sys, uuid
+    from forgeflow.config import load_config
+    from forgeflow.executors.shell import ShellExecutor
+    from forgeflow.process.clock import boottime
+    from forgeflow.process.link import Link
+    from forgeflow.process.page import SharedPage
+    from forgeflow.process.tree import become_subreaper, children
+    from forgeflow.worker.orders import WorkerOrders
+    from tests.support.scenario import claimed_run
+
+    become_subreaper()
+    config = load_config(environ={"FORGEFLOW_DATABASE_URL": "postgresql://user@host/name"})
+    page = SharedPage(1)
+    link = Link(socket.socket(fileno=int(sys.argv[1])))
+    orders = WorkerOrders(link, page, 0, config.worker.fence())
+    page.set_lease_end(0, boottime() + config.worker.fence_margin + float(sys.argv[3]))
+    run = dataclasses.replace(claimed_run(payload={"command": sys.argv[2]}), id=uuid.UUID(int=1))
+    ending = ShellExecutor(config)(run, orders)
+    print(ending.failure.error_type, children())
+"""
+
+
+@pytest.mark.parametrize("command", ["sleep 60", "yes"])
+@pytest.mark.parametrize("reason", ["cancelled", "interrupted", "lost", "fenced"])
+def test_what_ends_a_run_is_heard_whether_its_command_prints_or_not(command: str, reason: str, tmp_path: Path) -> None:
+    ours, theirs = Link.pair()
+    begun = tmp_path / "begun"
+    lease_seconds = 1.0 if reason == "fenced" else 60.0
+    worker = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(_EXECUTE_ALONE),
+            str(theirs.fileno()),
+            f": > {begun}; exec {command}",
+            str(lease_seconds),
+        ],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=[theirs.fileno()],
+    )
+    theirs.close()
+    try:
+        wait_for(lambda: begun.exists() or worker.poll() is not None, why="the command")
+        match reason:
+            case "cancelled":
+                ours.send("CANCEL", run=str(uuid.UUID(int=1)), attempt=1)
+            case "interrupted":
+                ours.send("STOP")
+            case "lost":
+                ours.close()
+        told, _ = worker.communicate(timeout=30)
+    finally:
+        worker.kill()
+        worker.wait()
+        ours.close()
+    assert told == f"{reason} []\n"
 
 
 def test_command_that_left_its_group_is_ended_by_its_timeout(execute: Execute) -> None:
