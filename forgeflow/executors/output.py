@@ -26,6 +26,8 @@ class OutputKeeper:
                 del self._tail[: -self._half]
 
     def output(self) -> Output:
+        if not self._total:
+            return Output()
         tail = bytes(self._tail[-self._half :])
         joined = self._total <= len(self._head) + len(tail)
         if joined:
@@ -42,5 +44,5 @@ def clean_text(data: bytes, *, cut_before: bool = False, cut_after: bool = False
     if cut_before:
         start = next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
         data = data[start:]
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return decoder.decode(data, final=not cut_after).replace("\0", "\ufffd")
+    text = codecs.utf_8_decode(data, "replace", not cut_after)[0]
+    return text.replace("\0", "\ufffd")

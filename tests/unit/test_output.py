@@ -1,9 +1,11 @@
 """What is kept of a run's output."""
 
+import codecs
 import random
 
 import pytest
 
+from forgeflow.domain.run import Output
 from forgeflow.executors.output import OutputKeeper, clean_text
 
 
@@ -55,3 +57,17 @@ def test_character_that_the_cut_halved_is_dropped() -> None:
 
 def test_broken_bytes_at_the_cut_are_still_shown() -> None:
     assert clean_text(b"\x80\x80\x80\x80\x80", cut_before=True).startswith("\ufffd")
+
+
+def test_no_output_is_nothing() -> None:
+    assert OutputKeeper(10).output() == Output()
+
+
+@pytest.mark.parametrize("cut_after", [False, True])
+def test_text_is_what_the_incremental_decoder_makes_of_it(cut_after: bool) -> None:
+    """The plain function is the quicker one; it must treat a halved character alike."""
+    random_bytes = random.Random(7)
+    for _ in range(2000):
+        data = bytes(random_bytes.choices(b"a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff\xed\xa0", k=8))
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        assert clean_text(data, cut_after=cut_after) == decoder.decode(data, final=not cut_after)
