@@ -444,7 +444,7 @@ class Master:
                 self._hear_ready(child, message)
             case "BATCH":
                 child.batch, child.runs_in_hand = message["batch"], message["runs"]
-                child.runs += len(message["runs"])
+                child.runs += message["fresh"]
                 child.idle_since = None
             case "IDLE":
                 child.runs_in_hand = ()

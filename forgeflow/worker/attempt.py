@@ -5,6 +5,7 @@ from typing import Any
 
 import structlog
 
+from forgeflow.domain.pace import WINDOW_SECONDS
 from forgeflow.domain.run import Ending, Failure
 from forgeflow.executors.base import Executor, Orders
 from forgeflow.process.clock import boottime
@@ -16,7 +17,7 @@ log = structlog.get_logger()
 def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, *, is_told: bool = True) -> Ending:
     """Execute one attempt; whatever happens inside becomes its Ending.  Blocks until nothing of it is left.
 
-    `is_told`: its beginning and its end are logged; a failure always is.
+    `is_told`: its beginning and its end are logged; the end is always when it fails, or has lasted a window.
     """
     began = boottime()
     if is_told:
@@ -33,13 +34,14 @@ def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orde
         log.exception("executor failed", **_names(run))
         failure = Failure("internal", "ForgeFlow failed to execute the run; its log has the traceback", charged=True)
         ending = Ending(run.id, run.attempt, failure)
-    if is_told or ending.failure:
+    seconds = boottime() - began
+    if is_told or ending.failure or seconds >= WINDOW_SECONDS:
         log.info(
             "run ended",
             **_names(run),
             outcome=ending.failure.error_type if ending.failure else "succeeded",
             exit_code=ending.exit_code,
-            duration_seconds=round(boottime() - began, 3),
+            duration_seconds=round(seconds, 3),
         )
     return ending
 

@@ -132,11 +132,12 @@ def run_pass(worker: Worker, watch: BatchWatch) -> bool:
     orders, hand = worker.orders, worker.hand
     orders.read()
     asked_at = boottime()
-    size = worker.pace.size(worker.config.worker.claim_batch)
+    goes_on = not orders.is_draining and not worker.is_scarce
+    size = worker.pace.size(worker.config.worker.claim_batch) if goes_on else 0
     # What is left of a batch whose runs turned out long would wait here while others may be idle.
-    hand.hand_back(keep=0 if orders.is_draining else size)
+    hand.hand_back(keep=size)
     waiting = hand.waiting()
-    may_claim = not orders.is_draining and orders.may_begin()
+    may_claim = goes_on and orders.may_begin()
     wanted = size - len(waiting) if may_claim else 0
     if not waiting and not hand.endings():
         worker.link.send("STATE", state="turn", budget=turn_seconds(worker.config))
@@ -157,6 +158,11 @@ def run_pass(worker: Worker, watch: BatchWatch) -> bool:
         return True
     if orders.is_draining:
         return False
+    if worker.is_scarce:
+        # The machine has nothing to give at the moment; the next run would fare no better.
+        worker.is_scarce = False
+        _pause(orders, random.uniform(*_SCARCITY_SECONDS))
+        return True
     if may_claim and not worker.watermark.is_whole:
         return True
     worker.tally.tell()
@@ -170,9 +176,10 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
 
     The master sees to the fence too, of what the shared page shows as begun.
     """
-    config = worker.config
-    longest = max(run.timeout_seconds for run in batch)
-    budget = WINDOW_SECONDS + turn_seconds(config) + longest + config.worker.kill_grace
+    seconds = turn_seconds(worker.config)
+    longest = max(run.timeout_seconds for run in batch) + worker.config.worker.kill_grace + seconds / 3
+    # Of a batch that ends within its window the end is not told, so this must do for the turn after it as well.
+    budget = WINDOW_SECONDS + max(longest, seconds)
     if not worker.orders.may_begin():
         # Its lease has run low on the way: the master hands it back unbegun, and another number begins anew.
         raise StoreUnavailable("the claim took too much of the lease")
@@ -182,29 +189,28 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
     worker.batch = list(batch)
     others = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
     setproctitle(f"{worker.title} run {batch[0].id}{others}")
-    if len(batch) > 1:
+    tells_each = not worker.pace.is_quick or logging.getLogger().isEnabledFor(logging.DEBUG)
+    if len(batch) > 1 or not tells_each:
         watch.begin()
     began = boottime()
-    is_scarce = _execute_each(worker, began)
+    done = _execute_each(worker, began, tells_each=tells_each)
     worker.orders.end()
-    if boottime() - began >= WINDOW_SECONDS:
-        worker.link.send("ENDED", budget=2 * turn_seconds(config))
+    passed = boottime() - began
+    if passed >= WINDOW_SECONDS:
+        worker.link.send("ENDED", budget=2 * seconds)
     watch.end()
     setproctitle(f"{worker.title} idle")
-    if is_scarce:
-        # The machine has nothing to give at the moment; the next run would fare no better.
-        worker.hand.hand_back()
-        report(worker)
-        _pause(worker.orders, random.uniform(*_SCARCITY_SECONDS))
+    if done:
+        worker.pace.note(passed, done)
+    if not tells_each:
+        worker.tally.note(done, passed)
 
 
-def _execute_each(worker: Worker, began: float) -> bool:
-    """One run after the other, until the window is over.  True when the machine could not start one."""
+def _execute_each(worker: Worker, began: float, *, tells_each: bool) -> int:
+    """One run after the other, until the window is over; how many."""
     orders, hand = worker.orders, worker.hand
-    tells_each = not worker.pace.is_quick or logging.getLogger().isEnabledFor(logging.DEBUG)
     done = 0
-    is_scarce = False
-    while not is_scarce and (run := hand.begin()) is not None:
+    while (run := hand.begin()) is not None:
         if orders.is_cancelled(run):
             hand.end(Ending(run.id, run.attempt, _CANCELLED))
             continue
@@ -212,15 +218,11 @@ def _execute_each(worker: Worker, began: float) -> bool:
         ending = execute_run(run, worker.executors, orders, is_told=tells_each)
         hand.end(ending)
         done += 1
-        is_scarce = _is_scarce(ending)
-        if boottime() - began >= WINDOW_SECONDS or orders.is_stopping or not orders.may_begin():
+        worker.is_scarce = _is_scarce(ending)
+        is_over = boottime() - began >= WINDOW_SECONDS or orders.is_stopping or not orders.may_begin()
+        if is_over or worker.is_scarce:
             break
-    if done:
-        seconds = boottime() - began
-        worker.pace.note(seconds, done)
-        if not tells_each:
-            worker.tally.note(done, seconds)
-    return is_scarce
+    return done
 
 
 def _is_scarce(ending: Ending) -> bool:
@@ -229,13 +231,14 @@ def _is_scarce(ending: Ending) -> bool:
 
 
 def _relieve(worker: Worker) -> None:
-    """In the watching thread: report what has ended, hand back what has not begun.
+    """In the watching thread, when a window is over: report what has ended, hand back what has not begun.
 
     When the database refuses, everything stays in hand, and is said again by the pass that follows.
     """
     worker.hand.hand_back()
     if run := worker.orders.begun:
         setproctitle(f"{worker.title} run {run.id}")
+        log.info("run goes on", run_id=str(run.id), job_id=str(run.job_id), attempt=run.attempt, job_name=run.job_name)
     try:
         report(worker)
     except StoreError as error:

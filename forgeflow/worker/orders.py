@@ -58,10 +58,11 @@ class WorkerOrders:
     def begin_batch(self, runs: Sequence[ClaimedRun], budget: float) -> bool:
         """Tell the master what may be begun from now on, without asking it again; False when it cannot be told."""
         self._batch += 1
+        fresh = sum(run.id not in self._places for run in runs)
         self._places = {run.id: place for place, run in enumerate(runs, 1)}
         self.begun = None
         told = [[run.id, run.attempt, run.on_lease_loss == "continue"] for run in runs]
-        if not self._link.send("BATCH", state="executing", batch=self._batch, runs=told, budget=budget):
+        if not self._link.send("BATCH", state="executing", batch=self._batch, runs=told, fresh=fresh, budget=budget):
             return False
         self._page.set_begun(self._slot, self._batch, 0, is_executing=False)
         return True

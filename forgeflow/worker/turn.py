@@ -45,6 +45,7 @@ class Worker:
     watermark: Watermark = field(default_factory=Watermark)
     tally: Tally = field(default_factory=Tally)
     talk: threading.RLock = field(default_factory=threading.RLock)
+    is_scarce: bool = False  # the machine could not start the last run
     names: dict[UUID, str] = field(default_factory=dict)  # of the jobs whose runs are in hand
     batch: list[ClaimedRun] = field(default_factory=list)  # what the master was told of last, endings included
 

@@ -153,6 +153,18 @@ def test_long_run_keeps_neither_results_nor_runs(scene: Scene, kind: str) -> Non
     scene.wait_for([long_run], "succeeded")
 
 
+def test_long_run_among_short_ones_is_told_in_the_log(scene: Scene) -> None:
+    """Of short runs the log has one line a second."""
+    node = scene.start()
+    (long_run,) = scene.run(scene.long())
+    node.wait_for_log(f'"event": "run goes on", "run_id": "{long_run}"')
+    scene.signal.touch()
+    scene.wait_for([long_run], "succeeded")
+    node.wait_for_log("short runs ended")
+    (line,) = [each for each in node.log_text().splitlines() if "run ended" in each and str(long_run) in each]
+    assert '"outcome": "succeeded"' in line
+
+
 def test_slow_runs_of_a_batch_go_to_whoever_is_idle(scene: Scene) -> None:
     """Each is shorter than a window, so none is met by the watch; together they would keep one worker for seconds."""
     node = scene.start(worker__concurrency="4")

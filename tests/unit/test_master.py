@@ -97,7 +97,7 @@ def test_worker_whose_lease_was_not_renewed_is_killed_and_the_others_are_not(sce
 
 def test_job_that_may_continue_keeps_its_worker_until_it_ends(scene: Scene) -> None:
     scene.add(Role.WORKER, 2)
-    scene.hear(2, "BATCH", batch=1, runs=[["q", 1, False], ["r", 1, True]], budget=300.0)
+    scene.hear(2, "BATCH", batch=1, runs=[["q", 1, False], ["r", 1, True]], fresh=2, budget=300.0)
     scene.master._nursery.page.set_begun(2, 1, 2, is_executing=True)
     scene.hear(1, "BEATEN", asked=[2], renewed=[], sent_at=boottime())
     assert scene.killed == []
