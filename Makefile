@@ -1,12 +1,12 @@
-# Bare `make` prints the targets. Variables: PORT=8080, STATE=folder of the embedded database, PYTHON=python3; PROCESSES=2
-# of the tests, a file of tests is one process's.
+# Bare `make` prints the targets. Variables: PORT=8080, STATE=folder of the embedded database, PYTHON=python3; PROCESSES=3
+# of the tests, which wait more than they compute; a file of tests is one process's.
 PYTHON ?= python3
 PORT ?= 8080
 STATE ?=
 SEED ?= 1
 RUNS ?= 400
 FAULTS ?= 25
-PROCESSES ?= 2
+PROCESSES ?= 3
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
@@ -25,7 +25,7 @@ chaos: .venv/run ## start such a fleet on its own, kill the node that has a slow
 	@exec $(BIN)/python -m bench.chaos
 
 test: .venv/test ## install, then run all tests on an embedded PostgreSQL
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 figures: .venv/test ## measure what this version costs on this machine
 	$(BIN)/python -m bench.figures
