@@ -12,6 +12,7 @@ from gunicorn.glogging import Logger
 from gunicorn.http.errors import ParseException
 
 from forgeflow.config import Config
+from forgeflow.process.fork import freeze_heap
 from forgeflow.store.connection import open_pool, required_url
 from forgeflow.web.address import check_address
 from forgeflow.web.app import create_app
@@ -81,6 +82,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without t
             self.cfg.set(name, value)
 
     def run(self) -> None:
+        freeze_heap()
         _Arbiter(self).run()
 
     def load(self) -> Any:
