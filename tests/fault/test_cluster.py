@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fault.test_up import Up, descendants
+from tests.support.commands import BARE
 from tests.support.databases import INTERVALS
 from tests.support.processes import ended, environment_name, nothing_left_behind
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {"PATH": os.environ["PATH"], **{environment_name(name): value for name, value in INTERVALS.items()}}
+ENVIRONMENT = {**BARE, **{environment_name(name): value for name, value in INTERVALS.items()}}
 
 
 @contextmanager

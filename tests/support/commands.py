@@ -8,11 +8,13 @@ from pathlib import Path
 from tests.support.databases import INTERVALS
 
 SECRET = "hunter2"
+# For every process of ours: only what a user's installation has.
+BARE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).with_name("absent"))}
 
 
 def environment(**variables: str) -> dict[str, str]:
     intervals = {f"FORGEFLOW_{name}".upper().replace(".", "_"): value for name, value in INTERVALS.items()}
-    return {"PATH": os.environ["PATH"], "FORGEFLOW_CONCURRENCY": "2", **intervals, **variables}
+    return {**BARE, "FORGEFLOW_CONCURRENCY": "2", **intervals, **variables}
 
 
 def command(*arguments: str) -> list[str]:

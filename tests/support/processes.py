@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from forgeflow.process.tree import Strays, become_subreaper, children
+from tests.support.commands import BARE
 from tests.support.databases import INTERVALS
 from tests.support.waiting import wait_for
 
@@ -51,7 +52,7 @@ class NodeProcess:
         self.log = tempfile.NamedTemporaryFile(prefix="forgeflow-node-", suffix=".log")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "forgeflow.cli", "master"],
-            env={"PATH": os.environ["PATH"], "HOME": "/", **chosen, **(environment or {})},
+            env={**BARE, "HOME": "/", **chosen, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log if log_to is None else log_to,

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import psycopg
 
+from tests.support.commands import BARE
 from tests.support.waiting import wait_for
 
 HELLO: dict[str, Any] = {"name": "hello", "executor": "shell", "payload": {"command": "echo hello from forgeflow"}}
@@ -121,7 +122,9 @@ def free_port() -> int:
 def web_server(database_url: str, **settings: str) -> Iterator[WebServer]:
     """`forgeflow-web` on this database; keywords are environment variables without their FORGEFLOW_."""
     port = free_port()
-    environment = os.environ | {
+    environment = {
+        **os.environ,
+        **BARE,
         "FORGEFLOW_DATABASE_URL": database_url,
         "FORGEFLOW_LISTEN_ADDR": f"127.0.0.1:{port}",
         "FORGEFLOW_SERVER_WORKERS": "1",
