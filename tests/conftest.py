@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from forgeflow.config import Config
+from forgeflow.embedded import EmbeddedServer
 from forgeflow.store.connection import Connection, connect
 from tests.support.databases import config_for, drop_database, make_database, make_template, test_server
 
@@ -21,9 +22,14 @@ for name in [name for name in os.environ if name.startswith("FORGEFLOW_") and "_
 
 
 @pytest.fixture(scope="session")
-def server_url() -> Iterator[str]:
-    with test_server() as url:
-        yield url
+def server() -> Iterator[EmbeddedServer]:
+    with test_server() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def server_url(server: EmbeddedServer) -> str:
+    return server.url
 
 
 @pytest.fixture(scope="session")

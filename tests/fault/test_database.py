@@ -18,9 +18,8 @@ from forgeflow.embedded import EmbeddedServer, start_server, stop_server
 from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
-from forgeflow.store.schema import migrate
 from tests.fault.test_leadership import assert_each_second_once
-from tests.support.databases import config_for
+from tests.support.databases import config_for, make_database, make_template
 from tests.support.processes import NodeProcess, children_of, nodes, nothing_left_behind, run_count, title
 from tests.support.waiting import wait_for
 from tests.support.wire import Mode, Wire
@@ -30,23 +29,28 @@ StartNode = Callable[..., NodeProcess]
 
 
 class OwnServer:
-    """A durable server of the test's own, which it may stop."""
+    """A server of these tests' own, which they may stop; `new_database` gives each of them a database on it.
+
+    What was committed outlives its end, though not a crash of the machine.
+    """
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self.pids: set[int] = set()
         self.server = self._start()
-        config = config_for(self.server.url)
-        with connect(config, "test") as connection:
-            migrate(connection, config)
+        self._template = make_template(self.server.url)
+        self.url = ""
 
     def _start(self) -> EmbeddedServer:
-        server = start_server(self._state, max_connections=30)
+        server = start_server(self._state, max_connections=30, settings={"fsync": "off", "full_page_writes": "off"})
         self.pids.add(server.pid)
         return server
 
+    def new_database(self) -> None:
+        self.url = make_database(self.server.url, template=self._template)
+
     def connect(self) -> Connection:
-        return connect(config_for(self.server.url), "test")
+        return connect(config_for(self.url), "test")
 
     def restart(self, number: int) -> None:
         """End it with that signal, and start it again; the URL stays the same."""
@@ -55,8 +59,8 @@ class OwnServer:
         self.server = self._start()
 
 
-@pytest.fixture
-def own() -> Iterator[OwnServer]:
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[OwnServer]:
     state = Path(tempfile.mkdtemp(prefix="forgeflow-own-"))
     state.chmod(0o755)
     server = OwnServer(state)
@@ -68,9 +72,15 @@ def own() -> Iterator[OwnServer]:
 
 
 @pytest.fixture
+def own(own_server: OwnServer) -> OwnServer:
+    own_server.new_database()
+    return own_server
+
+
+@pytest.fixture
 def start_on(own: OwnServer) -> Iterator[Callable[..., NodeProcess]]:
     with nothing_left_behind(ignore=own.pids), nodes() as start:
-        yield lambda **settings: start(own.server.url, **settings)
+        yield lambda **settings: start(own.url, **settings)
 
 
 def events(node: NodeProcess) -> list[tuple[str, str]]:
@@ -157,7 +167,7 @@ def test_exhausted_connections_do_not_stop_the_beat(own: OwnServer, start_on: St
         job_id = submit(connection, "sleep 3; echo unharmed")
         wait_for_status(connection, job_id, "running")
         with pytest.raises(psycopg.OperationalError, match=r"slots|too many"):
-            take_all_slots(own.server.url, hoard)
+            take_all_slots(own.url, hoard)
         run = wait_for_status(connection, job_id, "succeeded")
         assert (run.output_head, run.attempt) == ("unharmed\n", 1)
         assert node.process.poll() is None

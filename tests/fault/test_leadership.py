@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
-from forgeflow.store.connection import Connection, connect
-from tests.support.databases import config_for, standby_server
-from tests.support.processes import NodeProcess, children_of, nothing_left_behind, title
+from forgeflow.store.connection import Connection
+from tests.support.processes import NodeProcess, children_of, title
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
-from tests.support.work import submit, wait_for_status
+from tests.support.work import submit
 
 StartNode = Callable[..., NodeProcess]
 
@@ -201,24 +200,6 @@ def test_pooler_is_refused_with_a_sentence(pooler: str, start_node: StartNode, c
     assert node.wait() == 78
     assert "transaction pooler" in node.log_text()
     assert connection.execute("SELECT count(*) FROM workers").fetchone() == (0,)
-
-
-def test_standby_is_refused_with_a_sentence_until_it_is_promoted() -> None:
-    """A standby grants the leader's lock, too."""
-    with standby_server() as server:
-        config = config_for(server.url)
-        with nothing_left_behind(ignore={server.pid}):
-            node = NodeProcess(server.url)
-            try:
-                node.wait_for_log("the server is a standby")
-                assert "leadership won" not in node.log_text()
-                with psycopg.connect(server.url, autocommit=True) as direct:
-                    direct.execute("SELECT pg_promote()")
-                node.wait_for_log("leadership won", timeout_seconds=30)
-                with connect(config, "test") as connection:
-                    wait_for_status(connection, submit(connection, "true"), "succeeded")
-            finally:
-                node.stop()
 
 
 def test_stopped_leader_hands_over_at_once(start_node: StartNode, connection: Connection) -> None:

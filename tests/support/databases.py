@@ -42,8 +42,8 @@ INTERVALS = {
 
 
 @contextlib.contextmanager
-def test_server() -> Iterator[str]:
-    """The URL of a server's maintenance database."""
+def test_server() -> Iterator[EmbeddedServer]:
+    """Its URL is that of its maintenance database."""
     # Not below pytest's own folder: that is 0700, and the server runs under another account when we are root.
     state = Path(tempfile.mkdtemp(prefix="forgeflow-test-"))
     state.chmod(0o755)
@@ -51,7 +51,7 @@ def test_server() -> Iterator[str]:
         given = os.environ.get("FORGEFLOW_TEST_BINARIES")
         server = start_server(state, binaries=Path(given) if given else None, max_connections=200, settings=FAST)
         try:
-            yield server.url
+            yield server
         finally:
             stop_server(server)
     finally:
