@@ -1,25 +1,43 @@
 """The storm: nodes under random faults, and every promise checked afterwards.
 
-Jobs keep a ledger themselves, a line at the start and one at the end of each try, so that what the database says can
-be held against what was done. The faults are drawn from a seed; what they hit depends on the moment.
+Commands keep a ledger themselves, a line at the start and one at the end of each try, so that what the database says
+can be held against what was done. The faults are drawn from a seed; what they hit depends on the moment. Nodes differ
+in how much their workers may hold, one run to a hundred; bursts of functions, some of which kill their worker, fill
+their hands.
 """
 
+import itertools
 import os
 import random
 import signal
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from forgeflow.process.tree import Strays, children
+from forgeflow.service.jobs import submit_job
 from forgeflow.service.lifecycle import trigger_job
-from forgeflow.store.connection import Connection
+from forgeflow.service.requests import read_job_request
+from forgeflow.store import runs
+from forgeflow.store.connection import Connection, transaction
 from tests.support.processes import NodeProcess, children_of, descendants_of
 from tests.support.waiting import wait_for
 from tests.support.work import submit
+
+_CLAIM_BATCHES = (1, 20, 100)
+_BURST = 40
+_FUNCTIONS = """
+import os, random, signal
+import forgeflow
+
+@forgeflow.job(name="instant")
+def instant():
+    if random.random() < 0.002:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 # Each must count nothing, after the storm. The names are what would be wrong.
 VIOLATIONS = {
@@ -64,25 +82,36 @@ class Storm:
     faults: int
     nodes: list[NodeProcess] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    claim_batches: Iterator[int] = field(default_factory=lambda: itertools.cycle(_CLAIM_BATCHES))
 
     def run(self) -> None:
         """Raises AssertionError, with the seed and the faults, when a promise is broken."""
         self.folder.chmod(0o777)
+        (self.folder / "instant.py").write_text(_FUNCTIONS)
         draw = random.Random(self.seed)
         self.nodes = [self._start() for _ in range(3)]
         for node in self.nodes:
             node.wait_for_log("node ready")
-        jobs = self._submit_work()
+        jobs, instant = self._submit_work(), self._submit_instant()
         for number in range(self.faults):
             for job_id in draw.choices(jobs, k=-(-self.runs // self.faults)):
                 trigger_job(self.connection, job_id)
+            with transaction(self.connection):
+                for _ in range(_BURST):
+                    runs.enqueue_run(self.connection, job_id=instant, trigger="manual")
+            runs.announce_due(self.connection)
             self._let_some_finish(number)
             self._strike(draw)
         self._heal()
         self._check()
 
     def _start(self) -> NodeProcess:
-        return self.start_node(worker__concurrency="3")
+        return self.start_node(
+            worker__concurrency="3",
+            worker__claim_batch=str(next(self.claim_batches)),
+            python__modules="instant",
+            environment={"PYTHONPATH": str(self.folder)},
+        )
 
     def _submit_work(self) -> list[UUID]:
         """Short jobs, one in five longer than the lease, some that fail; and a schedule of every second."""
@@ -102,6 +131,11 @@ class Storm:
             jobs.append(submit(self.connection, script, **fields))
         submit(self.connection, "true", name="cron", cron_expr="* * * * * *")
         return jobs
+
+    def _submit_instant(self) -> UUID:
+        body = {"name": "instant", "executor": "python", "payload": {"function": "instant", "args": {}}}
+        request = read_job_request({**body, "paused": True, "max_attempts": 100})
+        return submit_job(self.connection, request, source="api").job.id
 
     def _let_some_finish(self, number: int) -> None:
         def ended() -> int:
@@ -231,7 +265,7 @@ class Storm:
         ended = {key for key, kinds in tries.items() if "end" in kinds}
         succeeded = self.connection.execute(
             "SELECT f.id::text, f.attempt FROM finished_runs AS f JOIN jobs AS j ON j.id = f.job_id"
-            " WHERE f.status = 'succeeded' AND j.cron_expr IS NULL"
+            " WHERE f.status = 'succeeded' AND j.cron_expr IS NULL AND j.executor = 'shell'"
         ).fetchall()
         return {
             what: count
