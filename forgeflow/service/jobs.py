@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from forgeflow.domain.document import text_problem
@@ -12,7 +13,7 @@ from forgeflow.domain.timetable import Once, Timetable
 from forgeflow.domain.transitions import JobStatus
 from forgeflow.errors import Conflict, FieldProblem, IdempotencyConflict, InvalidInput, NotFound
 from forgeflow.service.requests import JobRequest
-from forgeflow.store import jobs, runs, ticks
+from forgeflow.store import jobs, ticks
 from forgeflow.store.connection import Connection, transaction
 from forgeflow.store.jobs import JobRow
 
@@ -28,15 +29,15 @@ class Submission:
 
 
 def submit_job(connection: Connection, request: JobRequest, *, source: str) -> Submission:
-    """Store a job; one without a schedule gets its run in the same transaction, and workers are woken after it.
+    """Store a job; one without a schedule gets its run in the same transaction, and workers are woken behind it.
 
     With an idempotency key that is taken, the answer is the job it made. Waits for a simultaneous submission with
     the same key.  Raises InvalidInput, IdempotencyConflict, StoreError.
     """
     for _ in range(_SUBMIT_TRIES):
-        job_id = _create(connection, request, source)
-        if job_id:
-            return Submission(get_job(connection, job_id), is_new=True)
+        job = _create(connection, request, source)
+        if job:
+            return Submission(job, is_new=True)
         assert request.idempotency_key
         holder = jobs.find_key(connection, idempotency_key=request.idempotency_key)
         if holder is None:
@@ -47,29 +48,27 @@ def submit_job(connection: Connection, request: JobRequest, *, source: str) -> S
     raise Conflict("the idempotency key is being made and deleted at this moment; try again")
 
 
-def _create(connection: Connection, request: JobRequest, source: str) -> UUID | None:
-    """One transaction; None when the idempotency key is taken."""
+def _create(connection: Connection, request: JobRequest, source: str) -> JobRow | None:
+    """One transaction, of one round trip for a job that is due now; None when the idempotency key is taken."""
+    create = partial(
+        jobs.create_job,
+        connection,
+        definition=request.definition(),
+        idempotency_key=request.idempotency_key,
+        request_digest=_digest(request) if request.idempotency_key else None,
+        status=JobStatus.PAUSED if request.paused else JobStatus.ACTIVE,
+        source=source,
+    )
     timetable = request.timetable()
-    is_due_now = timetable is None and not request.paused
+    if timetable is None and not request.paused:
+        return create(next_run_at=None, is_due=True)
     with transaction(connection):
         now = jobs.server_now(connection)
         tick = None if timetable is None else first_tick(timetable, now)
-        job_id = jobs.create_job(
-            connection,
-            definition=request.definition(),
-            idempotency_key=request.idempotency_key,
-            request_digest=_digest(request) if request.idempotency_key else None,
-            status=JobStatus.PAUSED if request.paused else JobStatus.ACTIVE,
-            next_run_at=None if request.paused else tick,
-            source=source,
-        )
-        if job_id and request.paused:
-            ticks.open_gap(connection, job_id=job_id, from_at=now, reason="paused")
-        if job_id and is_due_now:
-            runs.enqueue_run(connection, job_id=job_id, trigger="once")
-    if job_id and is_due_now:
-        runs.announce_due(connection)
-    return job_id
+        job = create(next_run_at=None if request.paused else tick)
+        if job and request.paused:
+            ticks.open_gap(connection, job_id=job.id, from_at=now, reason="paused")
+    return job
 
 
 def _digest(request: JobRequest) -> bytes:

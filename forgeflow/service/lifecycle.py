@@ -266,6 +266,8 @@ def trigger_job(connection: Connection, job_id: UUID, payload: Mapping[str, Any]
     Goes by the job's overlap like a tick.  Raises NotFound, StatusConflict for a cancelled job, Conflict for a run that
     is in its way, InvalidInput for the payload.
     """
+    if made := _trigger_at_once(connection, job_id, payload):
+        return made
     run_id, is_stopping = _trigger(connection, job_id, payload)
     if is_stopping:
         runs.announce_cancel(connection)
@@ -273,6 +275,18 @@ def trigger_job(connection: Connection, job_id: UUID, payload: Mapping[str, Any]
     run = runs.get_run(connection, run_id=run_id)
     assert run
     return run
+
+
+def _trigger_at_once(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None) -> RunRow | None:
+    """In one round trip, of a job that is as most are; None for others, and for what is to be refused."""
+    own = executor = None
+    if payload is not None:
+        executor = "python" if "function" in payload else "shell"
+        try:
+            own = read_payload(executor, dict(payload))
+        except InvalidInput:
+            return None
+    return jobs.trigger_job(connection, job_id=job_id, payload=own, executor=executor)
 
 
 @repeated

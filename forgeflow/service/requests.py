@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Collection, Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -15,7 +14,7 @@ from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.domain.timetable import Once, Timetable, make_timetable
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
 from forgeflow.functions.registry import MAX_NAME_LENGTH
-from forgeflow.store.jobs import JobDefinition
+from forgeflow.store.jobs import DEFINITION, JobDefinition
 
 # pydantic's words for what users meet most, in ours.
 _MESSAGES = {
@@ -98,8 +97,8 @@ class JobRequest(_Body):
         return make_timetable(self.cron_expr, self.run_at, self.timezone, start_at=self.start_at, end_at=self.end_at)
 
     def definition(self) -> JobDefinition:
-        names = [field.name for field in fields(JobDefinition)]
-        return JobDefinition(**{**{name: getattr(self, name) for name in names}, "payload": self.payload.model_dump()})
+        values = {name: getattr(self, name) for name in DEFINITION}
+        return JobDefinition(**{**values, "payload": self.payload.model_dump()})
 
 
 class _ShellRequest(JobRequest):
@@ -228,9 +227,13 @@ def _read(kind: type[_Request], body: dict[str, Any], what: str, found: Sequence
         problems += [problem for problem in _problems(error, kind.model_fields) if problem.pointer not in named]
     problems += found
     if problems or request is None:
-        count = len(problems)
-        raise InvalidInput(f"{count} field{'s' if count > 1 else ''} of the {what} cannot be accepted", problems)
+        raise refusal(problems, what)
     return request
+
+
+def refusal(problems: Sequence[FieldProblem], what: str) -> InvalidInput:
+    count = len(problems)
+    return InvalidInput(f"{count} field{'s' if count > 1 else ''} of the {what} cannot be accepted", problems)
 
 
 def read_job_request(body: dict[str, Any]) -> JobRequest:
@@ -252,7 +255,7 @@ def read_job_edit(current: JobDefinition, body: dict[str, Any]) -> JobRequest:
     detail = "is not a field that can be changed; a job is paused and resumed by commands of their own"
     refused = [FieldProblem(pointer([key]), detail, "not-editable") for key in body if key in _NOT_EDITABLE]
     changes = {key: value for key, value in body.items() if key not in _NOT_EDITABLE}
-    values = {field.name: _as_given(getattr(current, field.name)) for field in fields(current)}
+    values = {name: _as_given(getattr(current, name)) for name in DEFINITION}
     edited = {**values, **changes}
     kind = _FunctionRequest if edited["executor"] == "python" else _ShellRequest
     return _read(kind, edited, "job", refused + _job_problems(edited))

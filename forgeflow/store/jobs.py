@@ -3,13 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from forgeflow.store.connection import Connection
-from forgeflow.store.statements import execute, fetch_all, fetch_one
+from forgeflow.domain.run import RunStatus
+from forgeflow.store.connection import Connection, translated
+from forgeflow.store.runs import RunRow
+from forgeflow.store.statements import execute, fetch_all, fetch_one, send
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,23 @@ class JobCount:
 
 
 @dataclass(frozen=True, slots=True)
-class _RowId:
+class _MadeJob:
     id: UUID
+    payload: dict[str, Any]
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    run_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class _MadeRun:
+    job_name: str
+    id: UUID
+    max_attempts: int
+    scheduled_for: datetime
+    run_after: datetime
+    payload: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +145,26 @@ class _Now:
     now: datetime
 
 
+DEFINITION = tuple(field.name for field in fields(JobDefinition))
+
+
 def _definition(definition: JobDefinition) -> dict[str, Any]:
-    names = [field.name for field in fields(definition)]
-    values = {name: getattr(definition, name) for name in names}
+    values = {name: getattr(definition, name) for name in DEFINITION}
     return {**values, "tags": list(definition.tags), "payload": Jsonb(definition.payload)}
+
+
+def _fetch_announced(connection: Connection, name: str, row: type[_T], parameters: Mapping[str, Any]) -> _T | None:
+    """The first row of a statement that makes runs, and behind its commit, in the same round trip, announce_due.
+
+    The statement is a transaction of its own, unless the caller has begun one.
+    """
+    with translated(), connection.pipeline() as pipeline:
+        made = send(connection, name, row, parameters)
+        # A Sync in between: it commits the one, and then the other. What pipeline.sync() does beside would wait.
+        pipeline.command_queue.append(pipeline.pgconn.pipeline_sync)
+        pipeline.result_queue.append(None)
+        execute(connection, "runs/announce_due")
+    return made.fetchone()
 
 
 def create_job(
@@ -141,18 +176,83 @@ def create_job(
     status: str,
     next_run_at: datetime | None,
     source: str,
-) -> UUID | None:
-    """The new job's id; None when the idempotency key is taken, after waiting for whoever was taking it."""
+    is_due: bool = False,
+) -> JobRow | None:
+    """The new job; None when the idempotency key is taken, after waiting for whoever was taking it.
+
+    One that `is_due` has its run, and workers are woken, all in one round trip: outside of a transaction, for nothing
+    is announced inside of one.
+    """
+    values = _definition(definition)
     parameters = {
-        **_definition(definition),
+        **values,
         "idempotency_key": idempotency_key,
         "request_digest": request_digest,
         "status": status,
         "next_run_at": next_run_at,
         "source": source,
+        "is_due": is_due,
     }
-    row = fetch_one(connection, "jobs/create_job", _RowId, parameters)
-    return row.id if row else None
+    made = (_fetch_announced if is_due else fetch_one)(connection, "jobs/create_job", _MadeJob, parameters)
+    if made is None:
+        return None
+    return JobRow(
+        **{**values, "tags": definition.tags, "payload": made.payload},
+        id=made.id,
+        idempotency_key=idempotency_key,
+        status=status,
+        paused_until=None,
+        pause_reason=None,
+        next_run_at=next_run_at,
+        version=made.version,
+        source=source,
+        created_at=made.created_at,
+        updated_at=made.updated_at,
+        last_run_id=made.run_id,
+        last_run_status=RunStatus.PENDING if made.run_id else None,
+        last_run_finished_at=None,
+    )
+
+
+def trigger_job(
+    connection: Connection, *, job_id: UUID, payload: Mapping[str, Any] | None, executor: str | None
+) -> RunRow | None:
+    """A run that is due now, in one round trip, workers woken; `executor`: what the payload is for.
+
+    None when the job is missing, cancelled, of another executor, when its overlap is not `allow`, or when its pause
+    has ended: then it must be looked at first. Outside of a transaction, as create_job. Waits for a change of the job.
+    """
+    parameters = {"job_id": job_id, "payload": None if payload is None else Jsonb(payload), "executor": executor}
+    made = _fetch_announced(connection, "jobs/trigger_job", _MadeRun, parameters)
+    if made is None:
+        return None
+    return RunRow(
+        id=made.id,
+        job_id=job_id,
+        job_name=made.job_name,
+        status=RunStatus.PENDING,
+        attempt=0,
+        failures=0,
+        max_attempts=made.max_attempts,
+        trigger="manual",
+        is_catch_up=False,
+        scheduled_for=made.scheduled_for,
+        started_at=None,
+        finished_at=None,
+        worker_id=None,
+        lease_expires=None,
+        next_attempt_at=made.run_after,
+        exit_code=None,
+        error=None,
+        error_type=None,
+        retry_of=None,
+        cancel_requested_at=None,
+        is_held=False,
+        payload=made.payload,
+        output_head="",
+        output_tail="",
+        output_bytes=0,
+    )
 
 
 def edit_job(

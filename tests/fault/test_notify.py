@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from forgeflow.embedded import start_server, stop_server
-from forgeflow.service.lifecycle import cancel_job
+from forgeflow.service.lifecycle import cancel_job, trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.schema import migrate
@@ -99,3 +99,15 @@ def test_full_queue_of_notifications_stops_nothing(small_url: str) -> None:
         wait_for_status(connection, long, "cancelled", timeout_seconds=5)
         assert node.stop() == 0
         assert node.log_text().count("child died") == 1
+
+
+def test_full_queue_of_notifications_undoes_no_submission(small_url: str) -> None:
+    with psycopg.connect(small_url) as stuck, connect(config_for(small_url), "test") as connection:
+        stuck.execute("LISTEN other")
+        stuck.commit()
+        stuck.execute("SELECT 1")
+        fill_notification_queue(small_url)
+        for number in range(1, 4):
+            job_id = submit(connection, "true")
+            trigger_job(connection, job_id)
+            assert connection.execute("SELECT count(*) FROM queue").fetchone() == (2 * number,)

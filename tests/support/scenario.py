@@ -52,9 +52,9 @@ def make_job(connection: Connection, **fields: Any) -> UUID:
     definition = jobs.JobDefinition(
         **{one.name: values.pop(one.name) for one in dataclasses.fields(jobs.JobDefinition)}
     )
-    job_id = jobs.create_job(connection, definition=definition, **values)
-    assert job_id
-    return job_id
+    job = jobs.create_job(connection, definition=definition, **values)
+    assert job
+    return job.id
 
 
 def make_runs(connection: Connection, job_id: UUID, count: int = 1) -> list[UUID]:
