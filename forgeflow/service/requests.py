@@ -1,13 +1,14 @@
 """What the body of a request may say; every bad field is named, none of the refused values is repeated."""
 
 import difflib
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from forgeflow.domain.document import find_problems, pointer, text_problem
+from forgeflow.domain.document import MAX_DEPTH, find_problems, pointer, read_object, text_problem
 from forgeflow.domain.instant import read_instant
 from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
 from forgeflow.domain.schedule import Schedule, check_zone
@@ -294,6 +295,46 @@ def read_payload(executor: str, payload: dict[str, Any]) -> dict[str, Any]:
     if executor == "python":
         return _read(_OwnCall, body, "trigger").payload.model_dump()
     return _read(_OwnCommand, body, "trigger").payload.model_dump()
+
+
+_PAYLOADS: dict[str, TypeAdapter[list[Any]]] = {
+    "shell": TypeAdapter(list[ShellPayload | None]),
+    "python": TypeAdapter(list[FunctionPayload | None]),
+}
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
+def read_payloads(executor: str, payloads: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
+    """The payloads of many runs as JSON; None stays None.
+
+    Raises InvalidInput, which names every bad field by the place of its payload, as `#/3/command`.
+    """
+    kind = _PAYLOADS[executor]
+    try:
+        values = kind.dump_python(kind.validate_python(payloads))
+    except ValidationError as error:
+        raise refusal(_problems(error, ()), "payloads") from None
+    texts = [None if value is None else _payload_text(value) for value in values]
+    if problems := [each for at, text in enumerate(texts) if text is not None for each in _text_problems(text, at)]:
+        raise refusal(problems, "payloads")
+    return texts
+
+
+def _payload_text(value: dict[str, Any]) -> str:
+    """Its JSON; nothing for what JSON does not have."""
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return ""
+
+
+def _text_problems(text: str, place: int) -> list[FieldProblem]:
+    """What of the JSON could not be kept; that most have no such thing is seen without reading it."""
+    if not text:
+        return [FieldProblem(pointer([place]), "holds what JSON does not have", "not-json")]
+    if "\\u0000" in text or "\\ud" in text or text.count("{") + text.count("[") > MAX_DEPTH:
+        return find_problems(read_object(text.encode()), (place,))
+    return []
 
 
 def read_preview_request(body: dict[str, Any]) -> PreviewRequest:

@@ -94,6 +94,19 @@ class LockedJob(Timing):
 
 
 @dataclass(frozen=True, slots=True)
+class SharedJob:
+    """What runs of a job are made by; `now` is the database's clock."""
+
+    executor: str
+    status: str
+    overlap: str
+    version: int
+    priority: int
+    max_attempts: int
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class JobName:
     id: UUID
     name: str
@@ -285,6 +298,11 @@ def find_key(connection: Connection, *, idempotency_key: str) -> KeyHolder | Non
 def lock_job(connection: Connection, *, job_id: UUID) -> LockedJob | None:
     """Holds the job until the end of the transaction."""
     return fetch_one(connection, "jobs/lock_job", LockedJob, {"job_id": job_id})
+
+
+def share_job(connection: Connection, *, job_id: UUID) -> SharedJob | None:
+    """Keeps the job from being changed until the end of the transaction."""
+    return fetch_one(connection, "jobs/share_job", SharedJob, {"job_id": job_id})
 
 
 def set_status(

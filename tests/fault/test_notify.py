@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from forgeflow.embedded import start_server, stop_server
+from forgeflow.service.bulk import submit_runs
 from forgeflow.service.lifecycle import cancel_job, trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
@@ -110,4 +111,5 @@ def test_full_queue_of_notifications_undoes_no_submission(small_url: str) -> Non
         for number in range(1, 4):
             job_id = submit(connection, "true")
             trigger_job(connection, job_id)
-            assert connection.execute("SELECT count(*) FROM queue").fetchone() == (2 * number,)
+            submit_runs(connection, job_id, [None] * 3)
+            assert connection.execute("SELECT count(*) FROM queue").fetchone() == (5 * number,)
