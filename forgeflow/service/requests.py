@@ -2,11 +2,21 @@
 
 import difflib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import PydanticSerializationError, to_json
 
 from forgeflow.domain.document import MAX_DEPTH, find_problems, pointer, read_object, text_problem
 from forgeflow.domain.instant import read_instant
@@ -28,6 +38,7 @@ _MESSAGES = {
     "dict_type": "expected an object",
     "model_type": "expected an object",
     "list_type": "expected a list",
+    "invalid_json_value": "expected a value that JSON has",
 }
 
 
@@ -161,16 +172,22 @@ _OTHER_NAMES = {
 }
 
 
-def _problems(error: ValidationError, known: Collection[str]) -> list[FieldProblem]:
+def _problems(error: ValidationError, known: Collection[str], *, start: int | None = None) -> list[FieldProblem]:
+    """`start`: where what was read begins in a list; deep inside of it pydantic puts names of its own into places."""
     return [
         FieldProblem(
-            pointer(problem["loc"]),
+            pointer(place),
             _MESSAGES.get(problem["type"], problem["msg"].removeprefix("Value error, "))
-            + (_suggest(problem["loc"], known) if problem["type"] == "extra_forbidden" else ""),
+            + (_suggest(place, known) if problem["type"] == "extra_forbidden" else ""),
             problem["type"].replace("_", "-"),
         )
         for problem in error.errors(include_url=False, include_input=False)
+        for place in [problem["loc"] if start is None else _place_in_list(problem["loc"], start)]
     ]
+
+
+def _place_in_list(place: tuple[int | str, ...], start: int) -> tuple[int | str, ...]:
+    return int(place[0]) + start, *place[1:3]
 
 
 def _suggest(place: tuple[int | str, ...], known: Collection[str]) -> str:
@@ -297,44 +314,63 @@ def read_payload(executor: str, payload: dict[str, Any]) -> dict[str, Any]:
     return _read(_OwnCommand, body, "trigger").payload.model_dump()
 
 
+class _ListedCall(FunctionPayload):
+    # Those that come in a list may come from a program, with values of any kind.
+    args: dict[str, JsonValue] = {}
+
+
 _PAYLOADS: dict[str, TypeAdapter[list[Any]]] = {
     "shell": TypeAdapter(list[ShellPayload | None]),
-    "python": TypeAdapter(list[FunctionPayload | None]),
+    "python": TypeAdapter(list[_ListedCall | None]),
 }
-_encode = json.JSONEncoder(allow_nan=False).encode
 
 
-def read_payloads(executor: str, payloads: Sequence[Mapping[str, Any] | None]) -> list[str | None]:
-    """The payloads of many runs as JSON; None stays None.
+_PAYLOADS_A_TIME = 1000
 
-    Raises InvalidInput, which names every bad field by the place of its payload, as `#/3/command`.
+
+def read_payloads(executor: str, payloads: Sequence[Mapping[str, Any] | None]) -> Iterator[bytes | None]:
+    """The payloads of many runs as JSON; None stays None.  Some at a time: all at once would be a heap to collect.
+
+    Raises InvalidInput in the end, which names every bad field by the place of its payload, as `#/3/command`.
     """
-    kind = _PAYLOADS[executor]
+    problems: list[FieldProblem] = []
+    for start in range(0, len(payloads), _PAYLOADS_A_TIME):
+        found, texts = _read_some(_PAYLOADS[executor], payloads[start : start + _PAYLOADS_A_TIME], start)
+        problems += found
+        yield from texts
+    if problems:
+        raise refusal(problems, "payloads")
+
+
+def _read_some(
+    kind: TypeAdapter[list[Any]], payloads: Sequence[Mapping[str, Any] | None], start: int
+) -> tuple[list[FieldProblem], list[bytes | None]]:
     try:
         values = kind.dump_python(kind.validate_python(payloads))
     except ValidationError as error:
-        raise refusal(_problems(error, ()), "payloads") from None
-    texts = [None if value is None else _payload_text(value) for value in values]
-    if problems := [each for at, text in enumerate(texts) if text is not None for each in _text_problems(text, at)]:
-        raise refusal(problems, "payloads")
-    return texts
+        return _problems(error, (), start=start), []
+    texts = [None if value is None else _payload_json(value) for value in values]
+    found = [each for at, text in enumerate(texts, start) if text is not None for each in _text_problems(text, at)]
+    return found, [] if found else texts
 
 
-def _payload_text(value: dict[str, Any]) -> str:
-    """Its JSON; nothing for what JSON does not have."""
+def _payload_json(value: dict[str, Any]) -> bytes:
     try:
-        return _encode(value)
-    except (TypeError, ValueError, RecursionError):
-        return ""
+        return to_json(value, inf_nan_mode="constants")
+    except PydanticSerializationError:  # half a surrogate, for which UTF-8 has no bytes
+        return json.dumps(value).encode()
 
 
-def _text_problems(text: str, place: int) -> list[FieldProblem]:
+def _text_problems(text: bytes, place: int) -> Sequence[FieldProblem]:
     """What of the JSON could not be kept; that most have no such thing is seen without reading it."""
-    if not text:
-        return [FieldProblem(pointer([place]), "holds what JSON does not have", "not-json")]
-    if "\\u0000" in text or "\\ud" in text or text.count("{") + text.count("[") > MAX_DEPTH:
-        return find_problems(read_object(text.encode()), (place,))
-    return []
+    if (
+        b"\\u" not in text
+        and b"NaN" not in text
+        and b"Infinity" not in text
+        and text.count(b"{") + text.count(b"[") <= MAX_DEPTH
+    ):
+        return ()
+    return find_problems(read_object(text), (place,))
 
 
 def read_preview_request(body: dict[str, Any]) -> PreviewRequest:

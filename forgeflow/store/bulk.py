@@ -51,13 +51,13 @@ def _column(data: bytes) -> bytes:
     return struct.pack("!i", len(data)) + data
 
 
-def _jsonb(text: str | None) -> bytes:
-    return _NULL if text is None else _column(_JSONB_VERSION + text.encode())
+def _jsonb(text: bytes | None) -> bytes:
+    return _NULL if text is None else _column(_JSONB_VERSION + text)
 
 
 def run_rows(
     ids: Iterable[int],
-    payloads: Iterable[str | None],
+    payloads: Iterable[bytes | None],
     *,
     job_id: UUID,
     job_version: int,

@@ -113,9 +113,10 @@ def test_ids_of_a_bulk_lie_between_those_of_the_database(connection: Connection)
         ([PAYLOAD, {}, PAYLOAD, {"command": "true"}], ["#/1/function", "#/3/command", "#/3/function"]),
         ([{"function": "f", "args": {"a": "\0"}}], ["#/0/args/a"]),
         ([PAYLOAD, {"function": "f", "args": {"a": ["\ud800"]}}], ["#/1/args/a/0"]),
-        ([PAYLOAD, {"function": "f", "args": {"a": float("nan")}}], ["#/1"]),
-        ([PAYLOAD, {"function": "f", "args": {"a": {1, 2}}}], ["#/1"]),
+        ([PAYLOAD, {"function": "f", "args": {"a": float("nan")}}], ["#/1/args/a"]),
+        ([PAYLOAD, {"function": "f", "args": {"a": {1, 2}, "b": [[object()]]}}], ["#/1/args/a", "#/1/args/b"]),
         (["text", 5], ["#/0", "#/1"]),
+        ([None] * 1500 + [{}] + [PAYLOAD] * 1000 + [{"function": ""}], ["#/1500/function", "#/2501/function"]),
     ],
 )
 def test_every_bad_payload_is_named_by_its_place_and_nothing_is_stored(
