@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from psycopg.types.json import Jsonb
 from forgeflow.domain.run import RunStatus
 from forgeflow.store.connection import Connection, translated
 from forgeflow.store.runs import RunRow
-from forgeflow.store.statements import execute, fetch_all, fetch_one, send
+from forgeflow.store.statements import execute, fetch_all, fetch_one, send, statement
 
 _T = TypeVar("_T")
 
@@ -173,10 +174,12 @@ def _fetch_announced(connection: Connection, name: str, row: type[_T], parameter
     """
     with translated(), connection.pipeline() as pipeline:
         made = send(connection, name, row, parameters)
-        # A Sync in between: it commits the one, and then the other. What pipeline.sync() does beside would wait.
-        pipeline.command_queue.append(pipeline.pgconn.pipeline_sync)
-        pipeline.result_queue.append(None)
-        execute(connection, "runs/announce_due")
+        # The Sync commits; what pipeline.sync() does beside would wait. A cursor for an answer without rows would cost
+        # the caller as much again as the statement that counts.
+        announce = partial(pipeline.pgconn.send_query_params, statement("runs/announce_due").encode(), None)
+        for command in (pipeline.pgconn.pipeline_sync, announce):
+            pipeline.command_queue.append(command)
+            pipeline.result_queue.append(None)
     return made.fetchone()
 
 
