@@ -68,6 +68,8 @@ def _create(connection: Connection, request: JobRequest, source: str) -> JobRow 
         job = create(next_run_at=None if request.paused else tick)
         if job and request.paused:
             ticks.open_gap(connection, job_id=job.id, from_at=now, reason="paused")
+    if job and job.next_run_at:
+        ticks.announce_clock(connection)
     return job
 
 
