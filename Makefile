@@ -7,10 +7,13 @@ SEED ?= 1
 RUNS ?= 400
 FAULTS ?= 25
 PROCESSES ?= 3
+ROUNDS ?= 3
+SCALE ?= 1
+ONLY ?=
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run cluster chaos test test-postgres storm proof figures takeover bench-scheduler check format clean
+.PHONY: help run cluster chaos test test-postgres storm proof bench figures takeover bench-scheduler check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -26,6 +29,9 @@ chaos: .venv/run ## start such a fleet on its own, kill the node that has a slow
 
 test: .venv/test ## install, then run all tests on an embedded PostgreSQL
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+bench: .venv/test ## measure against bare loops and the targets: ONLY="drain shell" ROUNDS=3 SCALE=1, 0.1 is short
+	@$(BIN)/python -m bench --only '$(ONLY)' --rounds $(ROUNDS) --scale $(SCALE) $(ARGS)
 
 figures: .venv/test ## measure what this version costs on this machine
 	$(BIN)/python -m bench.figures
