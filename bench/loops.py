@@ -21,9 +21,11 @@ import psycopg
 
 from bench.lab import config_for
 from forgeflow.domain.run import Ending
+from forgeflow.process.clock import boottime
 from forgeflow.store.connection import connect
 from forgeflow.store.nodes import register_worker
 from forgeflow.store.runs import Owner, take_turn
+from forgeflow.worker.watermark import Watermark
 
 PROCESSES = 4
 SHELL = ["/bin/sh", "-c", "true"]
@@ -150,10 +152,14 @@ def own_drain(url: str, number: int, batch: int) -> Drain:
     )
 
     def drain() -> int:
-        done, endings = 0, list[Ending]()
+        done, endings, watermark = 0, list[Ending](), Watermark()
         while True:
-            result = take_turn(connection, owner, endings, max_runs=batch, retry_base=5.0, retry_cap=900.0)
-            if not result.claimed:
+            bounds = watermark.bounds(boottime())
+            result = take_turn(
+                connection, owner, endings, max_runs=batch, bounds=bounds, retry_base=5.0, retry_cap=900.0
+            )
+            watermark.note(result.claimed, batch)
+            if not result.claimed and watermark.is_whole:
                 return done
             for _ in result.claimed:
                 nothing()
@@ -179,7 +185,8 @@ def run_loops(
     make: Callable[[str, int, int], Drain], url: str, argument: int, begin: Callable[[], None]
 ) -> list[Share]:
     """`PROCESSES` of these loops side by side; `begin` is called when all of them are about to start."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once, by a process that has no connection yet
     barrier = context.Barrier(PROCESSES + 1)
     shares: SimpleQueue[Share] = context.SimpleQueue()
     processes = [
