@@ -9,11 +9,13 @@ FAULTS ?= 25
 PROCESSES ?= 3
 ROUNDS ?= 3
 SCALE ?= 1
-ONLY ?=
+ONLY ?= all
+PEERS ?= all
+CACHE ?=
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run cluster chaos test test-postgres storm proof bench figures takeover bench-scheduler check format clean
+.PHONY: help run cluster chaos test test-postgres storm proof bench bench-peers figures takeover bench-scheduler check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -32,6 +34,10 @@ test: .venv/test ## install, then run all tests on an embedded PostgreSQL
 
 bench: .venv/test ## measure against bare loops and the targets: ONLY="drain shell" ROUNDS=3 SCALE=1, 0.1 is short
 	@$(BIN)/python -m bench --only '$(ONLY)' --rounds $(ROUNDS) --scale $(SCALE) $(ARGS)
+
+bench-peers: .venv/test ## the same beside other job queues: PEERS="pgqueuer celery" CACHE=folder of their environments
+	@$(BIN)/python -m bench --only '$(ONLY)' --rounds $(ROUNDS) --scale $(SCALE) --peers '$(PEERS)' \
+	  $(if $(CACHE),--cache '$(CACHE)') $(ARGS)
 
 figures: .venv/test ## measure what this version costs on this machine
 	$(BIN)/python -m bench.figures

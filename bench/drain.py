@@ -210,10 +210,14 @@ def snapshot_cells(lab: Lab, work: Work, count: int) -> list[Cell]:
     ]
 
 
+def old_snapshot(database: Database) -> AbstractContextManager[None]:
+    return snapshot_of(database.url)
+
+
 @contextmanager
-def old_snapshot(database: Database) -> Iterator[None]:
-    """Nothing that is deleted meanwhile can be removed."""
-    with psycopg.connect(database.url) as idle:
+def snapshot_of(url: str) -> Iterator[None]:
+    """An idle transaction that keeps its snapshot, so that nothing that is deleted meanwhile can be removed."""
+    with psycopg.connect(url) as idle:
         idle.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         idle.execute("SELECT count(*) FROM pg_class")
         yield

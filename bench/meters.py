@@ -4,8 +4,10 @@ import math
 import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from forgeflow.store.connection import Connection
+import psycopg
+
 from tests.support.processes import descendants_of
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -40,11 +42,11 @@ def _pss_of(pid: int) -> float:
     return int(text.partition("\nPss:")[2].split()[0]) / 1024
 
 
-def reset_statements(connection: Connection) -> None:
+def reset_statements(connection: psycopg.Connection[Any]) -> None:
     connection.execute("SELECT pg_stat_statements_reset()")
 
 
-def count_statements(connection: Connection) -> int:
+def count_statements(connection: psycopg.Connection[Any]) -> int:
     """Statements of this database since the reset, but those that look at pg_stat_statements.
 
     BEGIN and COMMIT are statements; what functions and triggers execute is not (pg_stat_statements.track = top).
