@@ -81,6 +81,7 @@ def drain_in(
         **_rates(outcome, workers=after[0] - before[0], server=after[1] - before[1]),
         "lost": float(count - outcome.finished if is_whole else 0),
         "run twice": float(outcome.run_twice),
+        "handed back": float(outcome.handed_back),
         "complaints": float(started.complaints + server_log.count("deadlock detected")),
         "cut": float(not is_whole),
     }

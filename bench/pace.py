@@ -165,10 +165,11 @@ def idle_cells(lab: Lab, seconds: float) -> list[Cell]:
 
 
 def memory_cells(lab: Lab, work: dict[str, Any], count: int) -> list[Cell]:
-    """Master, courier, scheduler and 4 workers, after they have worked."""
+    """Master, courier and 4 workers, after they have worked."""
+    settings = {**node_settings(work), "server__roles": "worker"}
 
     def measure() -> Figures:
-        with lab.fresh_database() as database, fleet(database, settings=node_settings(work)) as started:
+        with lab.fresh_database() as database, fleet(database, settings=settings) as started:
             job_id = make_job(database.connection, work)
             with database.connection.transaction():
                 load_runs(database.connection, job_id, count)

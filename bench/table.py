@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from bench.rounds import Results
 from bench.targets import CLEAN, TARGETS, Target
 
-# Told once, in the targets, when they are not 0.
-_COUNTS = (*CLEAN, "cut", "called wrongly")
+# No columns, but told beside a line when they are not 0.
+_COUNTS = (*CLEAN, "handed back", "cut", "called wrongly")
 
 
 def scenario_lines(name: str, results: Results) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _short(value: float | None) -> str:
 
 
 def _remarks(results: Results, cell: str) -> str:
-    """What spoils a line: rounds that failed or were cut, and counts that should be 0."""
+    """Rounds that failed or were cut, and counts that are not 0."""
     remarks = [f"{results.failures(cell)} failed"] if results.failures(cell) else []
     for count in _COUNTS:
         total = sum(each.get(count, 0.0) for each in results.rounds[cell] if each)

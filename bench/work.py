@@ -51,11 +51,15 @@ def load_history(connection: Connection, job_id: UUID, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job's runs.  `steadiness` is the rate of the last tenth over that of the first."""
+    """What became of a job's runs.
+
+    `handed_back` counts claims of runs that were not begun then; `steadiness` is the rate of the last tenth over that
+    of the first.
+    """
 
     finished: int
-    unfinished: int
     run_twice: int
+    handed_back: int
     seconds: float
     steadiness: float
 
@@ -79,9 +83,8 @@ def outcome_of(database: Database, job_id: UUID) -> Outcome:
                       max(finished_at) FILTER (WHERE n <= total - total / 10) AS nine_tenths
                  FROM ended)
            SELECT (SELECT count(*) FILTER (WHERE status = 'succeeded') FROM ended),
-                  (SELECT count(*) FROM queue WHERE job_id = %(job_id)s),
-                  (SELECT count(*) FILTER (WHERE attempt <> 1) FROM ended)
-                  + (SELECT count(*) FROM attempts AS a JOIN runs AS r ON r.id = a.run_id WHERE r.job_id = %(job_id)s),
+                  (SELECT count(*) FROM attempts AS a JOIN runs AS r ON r.id = a.run_id WHERE r.job_id = %(job_id)s),
+                  (SELECT coalesce(sum(attempt - 1), 0)::int FROM ended),
                   coalesce(extract(epoch FROM done - begun), 0)::float8,
                   coalesce(extract(epoch FROM tenth - begun)
                            / nullif(extract(epoch FROM done - nine_tenths), 0), 1)::float8
