@@ -132,8 +132,8 @@ def loop_spawn(lab: Lab, count: int) -> Figures:
 
 def _looped(lab: Lab, make: Callable[[str, int, int], Drain], url: str, argument: int) -> Figures:
     before = list[float]()
-    shares = run_loops(make, url, argument, lambda: before.append(cpu_seconds([lab.server.pid])))
-    server = cpu_seconds([lab.server.pid]) - before[0]
+    shares = run_loops(make, url, argument, lambda: before.append(cpu_seconds([lab.server_pid])))
+    server = cpu_seconds([lab.server_pid]) - before[0]
     done = sum(share.done for share in shares)
     seconds = max(share.ended for share in shares) - min(share.began for share in shares)
     workers = sum(share.cpu_seconds for share in shares)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from forgeflow.config import Config, load_config
-from forgeflow.embedded import EmbeddedServer, start_server, stop_server
+from forgeflow.embedded import start_server, stop_server
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.schema import migrate
 from tests.support.databases import drop_database, make_database
@@ -39,44 +39,47 @@ class Database:
 
 @dataclass(slots=True)
 class Lab:
-    server: EmbeddedServer
+    """`url` is that of the server's maintenance database, `folder` is for what is made meanwhile.
+
+    `template` names a migrated database to copy; it is made when it is needed and there is none.
+    """
+
+    url: str
+    server_pid: int
+    server_log: Path
     folder: Path
-    _template: str = ""
+    template: str = ""
     _kept: dict[str, Database] = field(default_factory=dict)
 
     @contextmanager
     def fresh_database(self) -> Iterator[Database]:
         """A migrated, empty database, dropped in the end."""
-        url = make_database(self.server.url, template=self._made_template())
+        url = make_database(self.url, template=self._made_template())
         database = self._opened(url)
         try:
             yield database
         finally:
             database.connection.close()
-            drop_database(self.server.url, url)
+            drop_database(self.url, url)
 
     def kept_database(self, name: str) -> tuple[Database, bool]:
         """The database of that name and whether it is new; it stays until the server ends."""
         is_new = name not in self._kept
         if is_new:
-            self._kept[name] = self._opened(make_database(self.server.url, template=self._made_template()))
+            self._kept[name] = self._opened(make_database(self.url, template=self._made_template()))
         return self._kept[name], is_new
 
     @contextmanager
     def bare_database(self) -> Iterator[str]:
         """The URL of a database without our schema, dropped in the end."""
-        url = make_database(self.server.url)
+        url = make_database(self.url)
         try:
             yield url
         finally:
-            drop_database(self.server.url, url)
-
-    @property
-    def server_log(self) -> Path:
-        return self.server.data_dir.parent / "server.log"
+            drop_database(self.url, url)
 
     def describe(self) -> str:
-        with psycopg.connect(self.server.url) as connection:
+        with psycopg.connect(self.url) as connection:
             version = connection.execute("SHOW server_version").fetchone()
             assert version
             return f"PostgreSQL {version[0]}, durable, over its Unix socket"
@@ -86,18 +89,18 @@ class Lab:
             database.connection.close()
 
     def _made_template(self) -> str:
-        if not self._template:
-            url = make_database(self.server.url)
+        if not self.template:
+            url = make_database(self.url)
             config = config_for(url)
             with connect(config, "bench") as connection:
                 migrate(connection, config)
                 connection.execute("CREATE EXTENSION pg_stat_statements")
-            self._template = str(conninfo_to_dict(url)["dbname"])
-        return self._template
+            self.template = str(conninfo_to_dict(url)["dbname"])
+        return self.template
 
     def _opened(self, url: str) -> Database:
         config = config_for(url)
-        return Database(url, config, connect(config, "bench"), self.server.pid, self.server_log)
+        return Database(url, config, connect(config, "bench"), self.server_pid, self.server_log)
 
 
 def config_for(url: str) -> Config:
@@ -116,7 +119,7 @@ def open_lab() -> Iterator[Lab]:
             max_connections=200,
             settings={"shared_preload_libraries": "pg_stat_statements"},
         )
-        lab = Lab(server, folder)
+        lab = Lab(server.url, server.pid, server.data_dir.parent / "server.log", folder)
         try:
             yield lab
         finally:
@@ -124,11 +127,6 @@ def open_lab() -> Iterator[Lab]:
             stop_server(server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def database_named(url: str, name: str) -> str:
-    """The same server, another database."""
-    return make_conninfo(url, dbname=name)
 
 
 def vacuum(connection: Connection, *tables: str) -> None:

@@ -142,7 +142,7 @@ class Contest:
         with self.lab.bare_database() as url:
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute("CREATE EXTENSION pg_stat_statements")
-            yield url, self.lab.server.pid
+            yield url, self.lab.server_pid
 
     def _drain(self, setting: Setting, job: str, count: int, *, is_snapshot_held: bool = False) -> Figures:
         """The backlog is there and counted before the workers start; from the first call to the last."""
