@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import psycopg
 
-from bench.lab import Database, Lab
+from bench.lab import Lab
 from bench.loops import BARE_SCHEMA
 from bench.meters import count_statements, percentile, pss_mib, reset_statements
 from bench.nodes import fleet
 from bench.rounds import Cell, Figures
 from bench.work import TRUE, is_drained, load_runs, make_job, node_settings
+from forgeflow.service.bulk import submit_runs
 from forgeflow.service.lifecycle import trigger_job
 from forgeflow.store import runs
 from tests.support.waiting import wait_for
@@ -99,9 +99,9 @@ def rate(count: int, act: Callable[[], object]) -> float:
 
 
 def enqueue_cells(lab: Lab, work: dict[str, Any], singles: int, bulk: int) -> list[Cell]:
-    """One producer, nobody who works; singles are durable one by one and announced."""
+    """One producer, nobody who works; singles are durable and announced one by one."""
 
-    def ours() -> Figures:
+    def measure() -> Figures:
         with lab.fresh_database() as database:
             connection, job_id = database.connection, make_job(database.connection, work)
 
@@ -111,17 +111,10 @@ def enqueue_cells(lab: Lab, work: dict[str, Any], singles: int, bulk: int) -> li
 
             return {
                 "single/s": rate(singles, single),
-                "bulk/s": rate(bulk, lambda: submit_many(database, job_id, bulk)),
+                "bulk/s": rate(bulk, lambda: submit_runs(connection, job_id, [None] * bulk)),
             }
 
-    return [Cell("forgeflow", ours), Cell("limit", partial(enqueue_bare, lab, singles, bulk))]
-
-
-def submit_many(database: Database, job_id: UUID, count: int) -> None:
-    with database.connection.transaction():
-        for _ in range(count):
-            runs.enqueue_run(database.connection, job_id=job_id, trigger="manual")
-    runs.announce_due(database.connection)
+    return [Cell("forgeflow", measure), Cell("limit", partial(enqueue_bare, lab, singles, bulk))]
 
 
 def enqueue_bare(lab: Lab, singles: int, bulk: int) -> Figures:
