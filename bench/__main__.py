@@ -93,17 +93,19 @@ def main(only: list[str], rounds: int, scale: float, job: str, peers: list[str],
     began = time.monotonic()
     found: dict[str, Results] = {}
     with open_lab() as lab:
-        place = lab.describe()
         contest = Contest(lab, prepare(peers, cache or lab.folder / "peers"))
         every = scenarios(lab, job, scale)
+        say(f"{lab.describe()}; {rounds} rounds, sizes x {scale:g}, our runs: {job}", "")
         for name in only:
             cells = [*every[name].cells(), *every[name].peers(contest)]
             found[name] = run_rounds(name, cells, rounds)
-    sys.stdout.write(f"\n{place}; {rounds} rounds, sizes x {scale:g}, our runs: {job}\n\n")
-    for name, results in found.items():
-        sys.stdout.writelines(f"{line}\n" for line in scenario_lines(name, results))
-    sys.stdout.writelines(f"{line}\n" for line in target_lines(found))
-    sys.stdout.write(f"\n{time.monotonic() - began:.0f} s\n")
+            say(*scenario_lines(name, found[name]))
+    say(*target_lines(found), "", f"{time.monotonic() - began:.0f} s")
+
+
+def say(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
