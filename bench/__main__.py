@@ -5,6 +5,7 @@ the rounds, and ratios are medians of the rounds' own ratios. Read the ratios: t
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +91,8 @@ def some_of(names: Sequence[str]) -> Callable[[click.Context, click.Parameter, s
 def main(only: list[str], rounds: int, scale: float, job: str, peers: list[str], cache: Path | None) -> None:
     for name in [name for name in os.environ if name.startswith("FORGEFLOW_")]:
         del os.environ[name]
+    # The server and whatever else was started must be stopped, whoever ends us.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     found: dict[str, Results] = {}
     with open_lab() as lab:
