@@ -13,7 +13,17 @@ from bench.loops import Drain, bare_drain, own_drain, prepare_bare, run_loops, s
 from bench.meters import LogTail, cpu_seconds
 from bench.nodes import NOTHING, fleet
 from bench.rounds import Cell, Figures
-from bench.work import TRUE, Outcome, is_drained, load_history, load_runs, make_job, node_settings, outcome_of
+from bench.work import (
+    TRUE,
+    Outcome,
+    is_drained,
+    load_counted,
+    load_history,
+    load_runs,
+    make_job,
+    node_settings,
+    outcome_of,
+)
 from forgeflow.store import runs
 
 WORKERS = 4
@@ -57,7 +67,7 @@ def drain_in(
     around: Around = nothing_around,
     settings: Mapping[str, str] = NOTHING,
 ) -> Figures:
-    """That many runs come all at once to idle nodes, in a queue whose statistics know of them.
+    """That many runs come all at once to idle nodes, who are told when the last one is there.
 
     `around` is entered before the load and left after the drain. What has not ended when the patience is over is taken
     away, and the rate is that of what has.
@@ -67,10 +77,8 @@ def drain_in(
     job_id = make_job(connection, work)
     chosen = {**node_settings(work), **settings}
     with fleet(database, count=nodes, workers=workers, settings=chosen) as started, around(database):
-        with connection.transaction():
-            load_runs(connection, job_id, count)
-            connection.execute("ANALYZE queue")
-            before = started.cpu_seconds(), _server_cpu(database)
+        load_counted(connection, job_id, count)
+        before = started.cpu_seconds(), _server_cpu(database)
         runs.announce_due(connection)
         is_whole = _wait_until(lambda: is_drained(database, job_id))
         after = started.cpu_seconds(), _server_cpu(database)
@@ -121,8 +129,7 @@ def loop_bare(lab: Lab, work: str, count: int, batch: int) -> Figures:
 def loop_own(lab: Lab, work: Work, count: int, batch: int) -> Figures:
     with lab.fresh_database() as database:
         job_id = make_job(database.connection, work)
-        load_runs(database.connection, job_id, count)
-        vacuum(database.connection, "queue")
+        load_counted(database.connection, job_id, count)
         return _looped(lab, own_drain, database.url, batch)
 
 

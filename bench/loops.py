@@ -11,9 +11,11 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
+from threading import BrokenBarrierError
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +30,7 @@ from forgeflow.store.runs import Owner, take_turn
 from forgeflow.worker.watermark import Watermark
 
 PROCESSES = 4
+READY_SECONDS = 60.0
 SHELL = ["/bin/sh", "-c", "true"]
 # A watermark may hide what comes late with a smaller key, so it is dropped now and then.
 WATERMARK_SECONDS = 0.5
@@ -104,13 +107,13 @@ Drain = Callable[[], int]
 
 def prepare_bare(url: str, count: int, work: str) -> None:
     """The two tables, that many runs in the queue, and its statistics as autovacuum makes them."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url) as connection:
         connection.execute(BARE_SCHEMA)
         connection.execute(
             "INSERT INTO queue (payload) SELECT jsonb_build_object('call', %s::text) FROM generate_series(1, %s)",
             [work, count],
         )
-        connection.execute("VACUUM (ANALYZE) queue")
+        connection.execute("ANALYZE queue")
 
 
 def bare_drain(url: str, number: int, batch: int) -> Drain:
@@ -184,24 +187,30 @@ def spawning(_url: str, number: int, count: int) -> Drain:
 def run_loops(
     make: Callable[[str, int, int], Drain], url: str, argument: int, begin: Callable[[], None]
 ) -> list[Share]:
-    """`PROCESSES` of these loops side by side; `begin` is called when all of them are about to start."""
+    """`PROCESSES` of these loops side by side; `begin` is called when all of them are about to start.
+
+    Raises RuntimeError for what went wrong in one of them.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once, by a process that has no connection yet
     barrier = context.Barrier(PROCESSES + 1)
-    shares: SimpleQueue[Share] = context.SimpleQueue()
+    answers: SimpleQueue[Share | str] = context.SimpleQueue()
     processes = [
-        context.Process(target=_loop, args=(make, url, number, argument, barrier, shares))
+        context.Process(target=_loop, args=(make, url, number, argument, barrier, answers))
         for number in range(PROCESSES)
     ]
     for process in processes:
         process.start()
-    barrier.wait(60)
-    begin()
-    barrier.wait(60)
-    found = [shares.get() for _ in processes]
+    with suppress(BrokenBarrierError):  # the answers say why
+        barrier.wait(READY_SECONDS)
+        begin()
+        barrier.wait(READY_SECONDS)
+    found = [answers.get() for _ in processes]
     for process in processes:
         process.join()
-    return found
+    if errors := [answer for answer in found if isinstance(answer, str)]:
+        raise RuntimeError("; ".join(errors))
+    return [answer for answer in found if isinstance(answer, Share)]
 
 
 def _loop(
@@ -210,14 +219,18 @@ def _loop(
     number: int,
     argument: int,
     barrier: Barrier,
-    shares: "SimpleQueue[Share]",
+    answers: "SimpleQueue[Share | str]",
 ) -> None:
-    drain = make(url, number, argument)
-    barrier.wait(60)
-    barrier.wait(60)
-    began, cpu = time.monotonic(), _cpu_seconds()
-    done = drain()
-    shares.put(Share(began, time.monotonic(), _cpu_seconds() - cpu, done))
+    try:
+        drain = make(url, number, argument)
+        barrier.wait(READY_SECONDS)
+        barrier.wait(READY_SECONDS)
+        began, cpu = time.monotonic(), _cpu_seconds()
+        done = drain()
+        answers.put(Share(began, time.monotonic(), _cpu_seconds() - cpu, done))
+    except Exception as error:  # noqa: BLE001 - the edge of the process
+        barrier.abort()
+        answers.put(f"loop {number}: {type(error).__name__} {error}")
 
 
 def _cpu_seconds() -> float:

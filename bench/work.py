@@ -36,6 +36,13 @@ def load_runs(
     )
 
 
+def load_counted(connection: Connection, job_id: UUID, count: int) -> None:
+    """That many due runs, all at once, in a queue whose statistics know of them, as autovacuum would see to."""
+    with connection.transaction():
+        load_runs(connection, job_id, count)
+        connection.execute("ANALYZE queue")
+
+
 def load_history(connection: Connection, job_id: UUID, count: int) -> None:
     """That many finished runs, as a year of them leaves behind."""
     connection.execute(
