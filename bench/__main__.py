@@ -95,15 +95,17 @@ def main(only: list[str], rounds: int, scale: float, job: str, peers: list[str],
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     found: dict[str, Results] = {}
-    with open_lab() as lab:
-        contest = Contest(lab, prepare(peers, cache or lab.folder / "peers"))
-        every = scenarios(lab, job, scale)
-        say(f"{lab.describe()}; {rounds} rounds, sizes x {scale:g}, our runs: {job}", "")
-        for name in only:
-            cells = [*every[name].cells(), *every[name].peers(contest)]
-            found[name] = run_rounds(name, cells, rounds)
-            say(*scenario_lines(name, found[name]))
-    say(*target_lines(found), "", f"{time.monotonic() - began:.0f} s")
+    try:
+        with open_lab() as lab:
+            contest = Contest(lab, prepare(peers, cache or lab.folder / "peers"))
+            every = scenarios(lab, job, scale)
+            say(f"{lab.describe()}; {rounds} rounds, sizes x {scale:g}, our runs: {job}", "")
+            for name in only:
+                cells = [*every[name].cells(), *every[name].peers(contest)]
+                found[name] = run_rounds(name, cells, rounds)
+                say(*scenario_lines(name, found[name]))
+    finally:
+        say(*target_lines(found), "", f"{time.monotonic() - began:.0f} s")
 
 
 def say(*lines: str) -> None:
