@@ -81,12 +81,12 @@ def test_bulk_of_nothing_that_is_due_tells_nobody(connection: Connection, second
 def test_runs_of_a_bulk_are_claimed_in_the_order_of_their_list(connection: Connection) -> None:
     job_id = make_job(connection, executor="python", payload=DUE["payload"], priority=3, max_attempts=4)
     payloads = [
-        {"function": "f", "args": {"n": number, "text": "caf\xe9\t\\\n\N{GRINNING FACE}"}} for number in range(1200)
+        {"function": "f", "args": {"n": number, "text": "caf\xe9\t\\\n\N{GRINNING FACE}"}} for number in range(900)
     ]
     made = submit_runs(connection, job_id, [*payloads, None])
     assert sorted(set(made)) == made
     assert {(each.version, each.variant) for each in made} == {(7, "specified in RFC 4122")}
-    found = claim(connection, make_worker(connection), 2000)
+    found = claim(connection, make_worker(connection), 1000)
     assert [run.id for run in found] == made
     assert [run.payload for run in found] == [*payloads, DUE["payload"]]
     assert {run.max_attempts for run in found} == {4}
