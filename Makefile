@@ -15,7 +15,7 @@ CACHE ?=
 
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help run cluster chaos test test-postgres storm proof bench bench-peers figures takeover bench-scheduler check format clean
+.PHONY: help run cluster chaos test test-postgres storm proof bench bench-peers takeover bench-scheduler check format clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -38,9 +38,6 @@ bench: .venv/test ## measure against bare loops and the targets: ONLY="drain she
 bench-peers: .venv/test ## the same beside other job queues: PEERS="pgqueuer celery" CACHE=folder of their environments
 	@$(BIN)/python -m bench --only '$(ONLY)' --rounds $(ROUNDS) --scale $(SCALE) --peers '$(PEERS)' \
 	  $(if $(CACHE),--cache '$(CACHE)') $(ARGS)
-
-figures: .venv/test ## measure what this version costs on this machine
-	$(BIN)/python -m bench.figures
 
 takeover: .venv/test ## measure how soon the work of what was killed goes on elsewhere
 	$(BIN)/python -m bench.takeover
