@@ -11,6 +11,7 @@ from typing import Any, Self
 Message = dict[str, Any]
 
 _MAX_BYTES = 65536
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 class Link:
@@ -31,7 +32,7 @@ class Link:
 
     def send(self, kind: str, **data: Any) -> bool:
         """Whether the message went out."""
-        message = json.dumps({"kind": kind, **data}, separators=(",", ":"), default=str).encode()
+        message = _encode({"kind": kind, **data}).encode()
         try:
             self._socket.send(message)
         except (BlockingIOError, BrokenPipeError, ConnectionError):

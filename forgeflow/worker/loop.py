@@ -187,26 +187,30 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
         # A master that is frozen so long that the link is full would not know what this worker does, nor charge it.
         raise StoreUnavailable("the master does not listen; the runs are handed back unbegun")
     worker.batch = list(batch)
-    others = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
-    setproctitle(f"{worker.title} run {batch[0].id}{others}")
-    tells_each = not worker.pace.is_quick or logging.getLogger().isEnabledFor(logging.DEBUG)
-    if len(batch) > 1 or not tells_each:
+    # What is short is over before anybody reads of it; should it not be, the watch tells of it.
+    is_told = not worker.pace.is_quick or logging.getLogger().isEnabledFor(logging.DEBUG)
+    if is_told:
+        others = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
+        setproctitle(f"{worker.title} run {batch[0].id}{others}")
+    if len(batch) > 1 or not is_told:
         watch.begin()
     began = boottime()
-    done = _execute_each(worker, began, tells_each=tells_each)
+    done = _execute_each(worker, began, is_told=is_told)
     worker.orders.end()
     passed = boottime() - began
-    if passed >= WINDOW_SECONDS:
+    is_late = passed >= WINDOW_SECONDS
+    if is_late:
         worker.link.send("ENDED", budget=2 * seconds)
     watch.end()
-    setproctitle(f"{worker.title} idle")
+    if is_told or is_late:
+        setproctitle(f"{worker.title} idle")
     if done:
         worker.pace.note(passed, done)
-    if not tells_each:
+    if not is_told:
         worker.tally.note(done, passed)
 
 
-def _execute_each(worker: Worker, began: float, *, tells_each: bool) -> int:
+def _execute_each(worker: Worker, began: float, *, is_told: bool) -> int:
     """One run after the other, until the window is over; how many."""
     orders, hand = worker.orders, worker.hand
     done = 0
@@ -215,7 +219,7 @@ def _execute_each(worker: Worker, began: float, *, tells_each: bool) -> int:
             hand.end(Ending(run.id, run.attempt, _CANCELLED))
             continue
         orders.begin(run)
-        ending = execute_run(run, worker.executors, orders, is_told=tells_each)
+        ending = execute_run(run, worker.executors, orders, is_told=is_told)
         hand.end(ending)
         done += 1
         worker.is_scarce = _is_scarce(ending)
