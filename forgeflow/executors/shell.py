@@ -48,6 +48,7 @@ class _Attempt:
     memory_look_at: float = float("inf")
     memory_bytes: int = 0
     is_pipe_open: bool = True
+    wait_status: int | None = None  # its first process has been reaped: that number may be another's
 
 
 class ShellExecutor:
@@ -185,30 +186,28 @@ class ShellExecutor:
         """Kill what is left, reap the command, read the rest.  Returns its status as subprocess would."""
         if attempt.is_pipe_open and not attempt.stop_reason:
             _read_until_closed(attempt, min(boottime() + _LINGER_SECONDS, fence_at))
-        status = _reap_alone(attempt.leader)
-        if status is None:
-            status = self._clear(attempt)
+        if children() == [attempt.leader]:
+            # It has ended, and is all that is left of its tree: there is none to kill.
+            attempt.wait_status = os.waitpid(attempt.leader, 0)[1]
+        else:
+            self._clear(attempt)
+        assert attempt.wait_status is not None
         if attempt.is_pipe_open:
             _read_until_closed(attempt, boottime() + _LINGER_SECONDS)
-        return os.waitstatus_to_exitcode(status)
+        return os.waitstatus_to_exitcode(attempt.wait_status)
 
-    def _clear(self, attempt: _Attempt) -> int:
-        """End the command and all that it left behind; returns its wait status."""
-        # Its zombie, if it has ended, still holds the group's id, so that this cannot reach anybody else.
-        signal_tree(attempt.leader, signal.SIGKILL)
-        _, status = os.waitpid(attempt.leader, 0)
+    def _clear(self, attempt: _Attempt) -> None:
+        """End the command and all that it left behind."""
+        if attempt.wait_status is None:
+            # Its zombie, if it has ended, still holds the group's id, so that this cannot reach anybody else.
+            signal_tree(attempt.leader, signal.SIGKILL)
+            attempt.wait_status = os.waitpid(attempt.leader, 0)[1]
         immune_before = set(self._strays.immune)
         left = self._strays.kill_until_none()
         if left:
             log.warning("processes left behind killed", count=left)
         if immune := self._strays.immune - immune_before:
             log.error("processes left behind run under another user and cannot be killed", pids=sorted(immune))
-        return status
-
-
-def _reap_alone(leader: int) -> int | None:
-    """Its wait status, when this process, which has ended, is all that is left of its tree, so that none is to kill."""
-    return os.waitpid(leader, 0)[1] if children() == [leader] else None
 
 
 def _milliseconds(seconds: float) -> float:
