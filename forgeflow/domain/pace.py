@@ -3,12 +3,14 @@
 All times are seconds. Source: design of batches, README "What a worker holds".
 """
 
-# A finished run is reported, and a run that waits behind a long one handed back, when it has lasted this long.
+# A result is out, and a run that waits behind a long one handed back, so long after its batch began.
 WINDOW_SECONDS = 0.05
+# Between two runs a batch is over sooner, so that only a run longer than the rest of the window is met by its end.
+BATCH_SECONDS = 0.04
 
 
 class Pace:
-    """The recent mean duration of a worker's runs, and how many of them fit into one window."""
+    """The recent mean duration of a worker's runs, and how many of them fit into one batch."""
 
     def __init__(self) -> None:
         self._mean_seconds: float | None = None
@@ -20,13 +22,13 @@ class Pace:
 
     @property
     def is_quick(self) -> bool:
-        """Whether more than one fits into a window."""
-        return self._mean_seconds is not None and 2 * self._mean_seconds <= WINDOW_SECONDS
+        """Whether more than one fits into a batch."""
+        return self._mean_seconds is not None and 2 * self._mean_seconds <= BATCH_SECONDS
 
     def size(self, at_most: int) -> int:
         """How many runs to ask for next, 1 to `at_most`: one while nothing is known, and of anything slow."""
         if self._mean_seconds is None:
             return 1
-        if self._mean_seconds * at_most <= WINDOW_SECONDS:
+        if self._mean_seconds * at_most <= BATCH_SECONDS:
             return at_most
-        return max(1, int(WINDOW_SECONDS / self._mean_seconds))
+        return max(1, int(BATCH_SECONDS / self._mean_seconds))

@@ -10,8 +10,8 @@ from setproctitle import setproctitle
 
 from forgeflow.config import Config
 from forgeflow.domain.node import Node
-from forgeflow.domain.pace import WINDOW_SECONDS
-from forgeflow.domain.run import Ending, Failure
+from forgeflow.domain.pace import BATCH_SECONDS, WINDOW_SECONDS
+from forgeflow.domain.run import Ending
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.executors.base import Executor
 from forgeflow.executors.python import PythonExecutor
@@ -43,7 +43,6 @@ log = structlog.get_logger()
 
 _RECONNECT_SECONDS = (0.1, 2.0)
 _SCARCITY_SECONDS = (0.5, 1.5)
-_CANCELLED = Failure("cancelled", "stopped before it began", charged=False)
 
 
 def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, slot: int, title: str) -> int:
@@ -172,7 +171,7 @@ def run_pass(worker: Worker, watch: BatchWatch) -> bool:
 
 
 def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> None:
-    """The batch in hand, until a window is over: what is left then waits for the next pass.
+    """The batch in hand, until its time is over: what is left then is looked at in the next pass.
 
     The master sees to the fence too, of what the shared page shows as begun.
     """
@@ -211,20 +210,16 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
 
 
 def _execute_each(worker: Worker, began: float, *, is_told: bool) -> int:
-    """One run after the other, until the window is over; how many."""
+    """One run after the other, until the time of a batch is over; how many."""
     orders, hand = worker.orders, worker.hand
     done = 0
     while (run := hand.begin()) is not None:
-        if orders.is_cancelled(run):
-            hand.end(Ending(run.id, run.attempt, _CANCELLED))
-            continue
         orders.begin(run)
         ending = execute_run(run, worker.executors, orders, is_told=is_told)
         hand.end(ending)
         done += 1
         worker.is_scarce = _is_scarce(ending)
-        is_over = boottime() - began >= WINDOW_SECONDS or orders.is_stopping or not orders.may_begin()
-        if is_over or worker.is_scarce:
+        if boottime() - began >= BATCH_SECONDS or orders.is_stopping or worker.is_scarce:
             break
     return done
 

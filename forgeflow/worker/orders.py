@@ -80,15 +80,11 @@ class WorkerOrders:
         if self.begun:
             self._page.set_begun(self._slot, self._batch, self._places[self.begun.id], is_executing=False)
 
-    def is_cancelled(self, run: ClaimedRun) -> bool:
-        """By what has been read."""
-        return bool(self._cancels) and (str(run.id), run.attempt) in self._cancels
-
     def stop_reason(self, run: ClaimedRun) -> str | None:
         self.read()
         if boottime() >= self.fence_at(run):
             return "fenced"
-        if self.is_cancelled(run):
+        if (str(run.id), run.attempt) in self._cancels:
             return "cancelled"
         if self._is_orphaned:
             return "lost"

@@ -139,7 +139,6 @@ def report_late(worker: Worker, pause: Callable[[WorkerOrders, float], bool]) ->
     May repeat what has already been committed, or come when the run is another's: the fence then answers that it is
     not ours any more.  Raises StoreError when it is refused.
     """
-    worker.hand.hand_back()
     deadline = boottime() + worker.config.worker.lease_duration
     while worker.hand.endings() and (worker.orders.has_lease() or boottime() < deadline):
         worker.link.send("STATE", state="report", budget=connect_seconds(worker.config))

@@ -13,7 +13,7 @@ def test_first_claim_is_for_one_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "size"), [(0.0, 100), (0.0001, 100), (0.001, 50), (0.002, 25), (0.03, 1), (0.05, 1), (3600.0, 1)]
+    ("seconds", "size"), [(0.0, 100), (0.0001, 100), (0.001, 40), (0.002, 20), (0.03, 1), (0.05, 1), (3600.0, 1)]
 )
 def test_quick_runs_are_claimed_by_as_many_as_fit_into_fifty_milliseconds(seconds: float, size: int) -> None:
     pace = Pace()
