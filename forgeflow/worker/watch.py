@@ -38,8 +38,9 @@ class BatchWatch:
                 self._changed.notify()
 
     def end(self) -> None:
-        """The batch is over; whoever takes `talk` after this meets no relief of it."""
-        self._due_at = None
+        """The batch is over: waits for a relief that has begun, and none begins after this."""
+        with self._talk:
+            self._due_at = None
 
     def _watch(self) -> None:
         while True:
