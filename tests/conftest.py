@@ -22,14 +22,14 @@ for name in [name for name in os.environ if name.startswith("FORGEFLOW_") and "_
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[EmbeddedServer]:
+def postgres() -> Iterator[EmbeddedServer]:
     with test_server() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def server_url(server: EmbeddedServer) -> str:
-    return server.url
+def server_url(postgres: EmbeddedServer) -> str:
+    return postgres.url
 
 
 @pytest.fixture(scope="session")

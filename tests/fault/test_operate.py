@@ -67,13 +67,13 @@ def test_ping_is_fast_enough_for_a_health_check(tmp_path: Path, database_url: st
 
 
 @pytest.fixture
-def stopped_server(server: EmbeddedServer) -> Iterator[str]:
+def stopped_server(postgres: EmbeddedServer) -> Iterator[str]:
     """The URL of a server that was told to stand still, so that its socket is open, and nobody answers."""
-    os.kill(server.pid, signal.SIGSTOP)
+    os.kill(postgres.pid, signal.SIGSTOP)
     try:
-        yield server.url
+        yield postgres.url
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        os.kill(postgres.pid, signal.SIGCONT)
 
 
 def test_stopped_server_is_69_in_time(tmp_path: Path, stopped_server: str) -> None:
