@@ -69,7 +69,7 @@ class Scene:
 
     def start(self, **settings: Any) -> NodeProcess:
         """Its workers know that runs can be short."""
-        settings = {"worker__concurrency": "1", **settings}
+        settings = {"worker__concurrency": "1", "worker__claim_batch": "100", **settings}
         node = self._start(python__modules="work", environment={"PYTHONPATH": str(self._folder)}, **settings)
         node.wait_for_log("node ready")
         self.wait_for(self.run(*[self.note("warm")] * 8), "succeeded")

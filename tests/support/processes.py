@@ -21,6 +21,12 @@ from tests.support.databases import INTERVALS
 from tests.support.waiting import wait_for
 
 
+# `FORGEFLOW_TEST_CLAIM_BATCH=1 make test` runs the tests with workers that hold one run.
+CLAIM_BATCH = {
+    "worker.claim_batch": size for name, size in os.environ.items() if name == "FORGEFLOW_TEST_CLAIM_BATCH" and size
+}
+
+
 def environment_name(setting: str) -> str:
     return f"FORGEFLOW_{setting}".upper().replace(".", "_")
 
@@ -40,7 +46,7 @@ class NodeProcess:
         environment: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        self._settings = {**INTERVALS, "worker.concurrency": "2", "log.format": "json"}
+        self._settings = {**INTERVALS, **CLAIM_BATCH, "worker.concurrency": "2", "log.format": "json"}
         self._settings |= {name.replace("__", "."): value for name, value in settings.items()}
         self._settings.setdefault("database.url", url)
         self.config_file = config_file
