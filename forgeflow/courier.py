@@ -284,7 +284,12 @@ class Courier:
                 log.error("recovery refused; it is tried again", child=owner.child, reason=str(error))
             return False
         for run in recovered:
-            log.warning("run recovered", run_id=str(run.id), status=run.status, child=owner.child, reason=verdict.error)
+            if run.begun:
+                log.warning(
+                    "run recovered", run_id=str(run.id), status=run.status, child=owner.child, reason=verdict.error
+                )
+        if untouched := sum(not run.begun for run in recovered):
+            log.warning("runs recovered before they began", count=untouched, child=owner.child, reason=verdict.error)
         if recovered:
             runs.announce_due(connection)
         return True

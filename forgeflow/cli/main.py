@@ -103,8 +103,8 @@ def check_config(config_file: str | None, as_json: bool) -> None:
     """Check the configuration as a node would, and say where it comes from.
 
     Prints the file, what in it differs from the defaults, and the variables of the environment; passwords are
-    never shown. No database is touched. Exit codes: 0 a node would start with it, 78 refused, with a line on
-    stderr for each wrong key.
+    never shown. No database is touched, and no module of python.modules is imported. Exit codes: 0 a node would
+    accept it, 78 refused, with a line on stderr for each wrong key.
 
     \b
     Example:

@@ -83,6 +83,8 @@ def load_functions(modules: Iterable[str]) -> Registry:
             importlib.import_module(module)
         except BaseException as error:  # user code: one that exits must not end us without a word
             why = f"{type(error).__name__}: {_first_line(error)}{_where(error, module)}"
+            if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+                why += "; expected it beside ForgeFlow's own packages, or in a folder of PYTHONPATH"
             raise ConfigError(f"python.modules: cannot import {module}: {why}") from error
     return _registered
 

@@ -221,7 +221,7 @@ def _judge(child: Child, code: int) -> tuple[bool, str, str]:
     if code == EXIT_RESULT_REFUSED:
         return True, "the database refused its result; the log of its node says why", "refused"
     if child.end is End.WEDGED and child.is_executing:
-        return True, f"its worker was killed: {child.end} ({child.state})", "wedged"
+        return True, "its worker was killed: the run overran its timeout and could not be stopped", "wedged"
     if child.end:
         return False, f"its worker was killed: {child.end}", "interrupted"
     return True, f"its worker died: {describe_exit(code)}", "crashed"

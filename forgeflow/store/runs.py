@@ -50,11 +50,12 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """What became of a failed attempt; `retry_in_seconds` is set when it is retried."""
+    """What became of a failed attempt, or of a claim that was not begun; `retry_in_seconds`: it is pending again."""
 
     id: UUID
     status: str
     retry_in_seconds: float | None
+    begun: bool
     frees_held: bool = False
 
 

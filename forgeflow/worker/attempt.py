@@ -10,18 +10,37 @@ from forgeflow.domain.run import Ending, Failure
 from forgeflow.executors.base import Executor, Orders
 from forgeflow.process.clock import boottime
 from forgeflow.store.runs import ClaimedRun
+from forgeflow.worker.tally import Tally
 
 log = structlog.get_logger()
 
 
-def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, *, is_told: bool = True) -> Ending:
+def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, tally: Tally) -> Ending:
     """Execute one attempt; whatever happens inside becomes its Ending.  Blocks until nothing of it is left.
 
-    `is_told`: its beginning and its end are logged; the end is always when it fails, or has lasted a window.
+    A run that the tally does not admit has a line in the log only when it fails, or lasts a window.
     """
     began = boottime()
+    is_told = tally.admits()
     if is_told:
-        log.info("run started", **_names(run), job_name=run.job_name, try_number=run.failures + 1)
+        log.info("run started", **named(run), job_name=run.job_name, try_number=run.failures + 1)
+    ending = _execute(run, executors, orders)
+    seconds = boottime() - began
+    if is_told or ending.failure or seconds >= WINDOW_SECONDS:
+        log.info(
+            "run ended",
+            **named(run),
+            job_name=run.job_name,
+            outcome=ending.failure.error_type if ending.failure else "succeeded",
+            exit_code=ending.exit_code,
+            duration_seconds=round(seconds, 3),
+        )
+    else:
+        tally.count()
+    return ending
+
+
+def _execute(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders) -> Ending:
     executor = executors.get(run.executor)
     if executor is None:
         known = ", ".join(executors)
@@ -29,22 +48,13 @@ def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orde
             run.id, run.attempt, Failure("unsupported", f"this node executes {known}, not {run.executor}", charged=True)
         )
     try:
-        ending = executor(run, orders)
+        return executor(run, orders)
     except Exception:
-        log.exception("executor failed", **_names(run))
+        log.exception("executor failed", **named(run))
         failure = Failure("internal", "ForgeFlow failed to execute the run; its log has the traceback", charged=True)
-        ending = Ending(run.id, run.attempt, failure)
-    seconds = boottime() - began
-    if is_told or ending.failure or seconds >= WINDOW_SECONDS:
-        log.info(
-            "run ended",
-            **_names(run),
-            outcome=ending.failure.error_type if ending.failure else "succeeded",
-            exit_code=ending.exit_code,
-            duration_seconds=round(seconds, 3),
-        )
-    return ending
+        return Ending(run.id, run.attempt, failure)
 
 
-def _names(run: ClaimedRun) -> dict[str, Any]:
+def named(run: ClaimedRun) -> dict[str, Any]:
+    """What every line of the log about an attempt says first."""
     return {"run_id": str(run.id), "job_id": str(run.job_id), "attempt": run.attempt}

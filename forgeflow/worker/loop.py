@@ -1,6 +1,5 @@
 """A worker's life: connect, register, then turns until it is told to drain."""
 
-import logging
 import random
 import select
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from forgeflow.store.connection import Connection
 from forgeflow.store.nodes import register_worker
 from forgeflow.store.runs import ClaimedRun, Owner
 from forgeflow.store.session import open_session
-from forgeflow.worker.attempt import execute_run
+from forgeflow.worker.attempt import execute_run, named
 from forgeflow.worker.orders import WorkerOrders
 from forgeflow.worker.turn import (
     Worker,
@@ -187,35 +186,32 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
         raise StoreUnavailable("the master does not listen; the runs are handed back unbegun")
     worker.batch = list(batch)
     # What is short is over before anybody reads of it; should it not be, the watch tells of it.
-    is_told = not worker.pace.is_quick or logging.getLogger().isEnabledFor(logging.DEBUG)
-    if is_told:
+    is_shown = not worker.pace.is_quick
+    if is_shown:
         others = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
         setproctitle(f"{worker.title} run {batch[0].id}{others}")
-    if len(batch) > 1 or not is_told:
+    if len(batch) > 1 or not is_shown:
         watch.begin()
     began = boottime()
-    done = _execute_each(worker, began, is_told=is_told)
+    done = _execute_each(worker, began)
     worker.orders.end()
     passed = boottime() - began
     is_late = passed >= WINDOW_SECONDS
     if is_late:
         worker.link.send("ENDED", budget=2 * seconds)
     watch.end()
-    if is_told or is_late:
+    if is_shown or is_late:
         setproctitle(f"{worker.title} idle")
-    if done:
-        worker.pace.note(passed, done)
-    if not is_told:
-        worker.tally.note(done, passed)
+    worker.pace.note(passed, done)
 
 
-def _execute_each(worker: Worker, began: float, *, is_told: bool) -> int:
+def _execute_each(worker: Worker, began: float) -> int:
     """One run after the other, until the time of a batch is over; how many."""
     orders, hand = worker.orders, worker.hand
     done = 0
     while (run := hand.begin()) is not None:
         orders.begin(run)
-        ending = execute_run(run, worker.executors, orders, is_told=is_told)
+        ending = execute_run(run, worker.executors, orders, worker.tally)
         hand.end(ending)
         done += 1
         worker.is_scarce = _is_scarce(ending)
@@ -237,7 +233,8 @@ def _relieve(worker: Worker) -> None:
     worker.hand.hand_back()
     if run := worker.orders.begun:
         setproctitle(f"{worker.title} run {run.id}")
-        log.info("run goes on", run_id=str(run.id), job_id=str(run.job_id), attempt=run.attempt, job_name=run.job_name)
+        if not worker.tally.is_told:
+            log.info("run goes on", **named(run), job_name=run.job_name)
     try:
         report(worker)
     except StoreError as error:

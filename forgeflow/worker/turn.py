@@ -89,7 +89,7 @@ def _turn(
     for run_id in result.lost:
         log.warning("stale result dropped", run_id=str(run_id))
     ended = {ending.run_id: ending for ending in endings}
-    _tell_what_became(worker, ended, [run for run in result.failed if ended[run.id].is_begun])
+    _tell_what_became(worker, ended, [run for run in result.failed if run.begun])
     handed_back = sum(not ending.is_begun for ending in endings)
     if handed_back:
         log.info("runs handed back before they began", count=handed_back)

@@ -8,6 +8,7 @@ interpreter keeps it from that; such runs are slow, and are claimed one by one.
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 
 from forgeflow.domain.pace import WINDOW_SECONDS
 from forgeflow.process.clock import boottime
@@ -31,7 +32,8 @@ class BatchWatch:
         """A batch begins now."""
         self._due_at = boottime() + WINDOW_SECONDS
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="batch watch", daemon=True)
+            named = copy_context().run  # what the log says of this process
+            self._thread = threading.Thread(target=named, args=(self._watch,), name="batch watch", daemon=True)
             self._thread.start()
         elif self._is_asleep:
             with self._changed:

@@ -1,7 +1,7 @@
 -- End attempts of one worker that did not succeed: retry, dead or cancelled.
 -- in: boot_id uuid, child int, reports jsonb (as finish_runs, and begun bool, charged bool, error text, error_type text),
 -- in: retry_base float8, retry_cap float8 (seconds)
--- out: id, status it got (pending: to be retried), retry_in_seconds or NULL, frees_held (as finish_runs); a missing run
+-- out: id, status it got (pending: to be retried), retry_in_seconds or NULL, begun, frees_held (as finish_runs); a missing run
 -- out: is somebody else's
 -- locks: the jobs FOR SHARE first (so that pause and cancel, which update the job, see the retry or prevent it), then
 -- locks: the rows, both in the order of their ids       index: queue_pkey, jobs_pkey
@@ -63,7 +63,7 @@ kept AS (
            o.error_type, o.output_head,
            o.output_tail, o.output_bytes
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
-SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds,
+SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds, o.begun,
        o.has_follower AND o.status <> 'pending' AS frees_held
   FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id
  ORDER BY o.id

@@ -2,7 +2,7 @@
 -- in: boot_id uuid, child int, worker_id text or NULL, all_begun bool (nobody knows),
 -- in: begun_run uuid or NULL, begun_attempt int or NULL (the attempt that was going on),
 -- in: error text, error_type text, charged bool (false: we killed the worker), retry_base float8, retry_cap float8
--- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL, frees_held (as finish_runs)
+-- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL, begun, frees_held (as finish_runs)
 -- locks: as fail_runs
 -- index: none: the queue is scanned by owner only here, when a worker died
 -- why: a run that was claimed but not begun is handed back untouched, without an attempts row; where nobody knows which
@@ -62,7 +62,7 @@ kept AS (
            CASE WHEN o.status = 'cancelled' THEN coalesce('stopped: ' || d.cancel_reason, %(error)s::text)
                 ELSE %(error)s::text END, %(error_type)s::text
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
-SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds,
+SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds, o.begun,
        o.has_follower AND o.status <> 'pending' AS frees_held
   FROM owned AS o LEFT JOIN retried AS r ON r.id = o.id
  ORDER BY o.id

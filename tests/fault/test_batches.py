@@ -1,5 +1,6 @@
 """Workers that hold more than one run: who is charged, what goes back, and when results are out."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -169,16 +170,20 @@ def test_long_run_keeps_neither_results_nor_runs(scene: Scene, kind: str) -> Non
     scene.wait_for([long_run], "succeeded")
 
 
-def test_long_run_among_short_ones_is_told_in_the_log(scene: Scene) -> None:
-    """Of short runs the log has one line a second."""
+def test_log_has_a_line_for_ten_runs_a_second_and_for_every_long_one(scene: Scene) -> None:
     node = scene.start()
-    (long_run,) = scene.run(scene.long())
+    *short, long_run = scene.run(*[scene.note(str(number)) for number in range(60)], scene.long())
     node.wait_for_log(f'"event": "run goes on", "run_id": "{long_run}"')
     scene.signal.touch()
     scene.wait_for([long_run], "succeeded")
-    node.wait_for_log("short runs ended")
-    (line,) = [each for each in node.log_text().splitlines() if "run ended" in each and str(long_run) in each]
-    assert '"outcome": "succeeded"' in line
+    node.wait_for_log("short runs succeeded")
+    lines = [json.loads(each) for each in node.log_text().splitlines() if each.startswith("{")]
+    told = {line["run_id"] for line in lines if line["event"] == "run ended"}
+    counted = sum(line["runs"] for line in lines if line["event"] == "short runs succeeded")
+    warm = 8
+    assert long_run in {UUID(each) for each in told}
+    assert len(told) + counted == len(short) + 1 + warm
+    assert {line["role"] for line in lines if line["event"] == "run goes on"} == {"worker"}
 
 
 def test_worker_looks_at_the_whole_queue_before_it_goes_to_sleep(scene: Scene) -> None:

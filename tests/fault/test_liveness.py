@@ -27,7 +27,7 @@ def test_run_of_a_wedged_worker_is_charged_and_its_worker_killed(start_node: Sta
     os.kill(worker, signal.SIGSTOP)
     run = wait_for_status(connection, job_id, "dead")
     assert (run.error_type, run.failures) == ("wedged", 1)
-    assert run.error == "its worker was killed: it overran its budget (executing)"
+    assert run.error == "its worker was killed: the run overran its timeout and could not be stopped"
     node.wait_for_log("child overran its budget")
     assert worker not in node.workers()
 

@@ -20,11 +20,9 @@ from tests.support.commands import BARE
 from tests.support.databases import INTERVALS
 from tests.support.waiting import wait_for
 
-
 # `FORGEFLOW_TEST_CLAIM_BATCH=1 make test` runs the tests with workers that hold one run.
-CLAIM_BATCH = {
-    "worker.claim_batch": size for name, size in os.environ.items() if name == "FORGEFLOW_TEST_CLAIM_BATCH" and size
-}
+_SIZE = os.environ.get("FORGEFLOW_TEST_CLAIM_BATCH")
+CLAIM_BATCH = {"worker.claim_batch": _SIZE} if _SIZE else {}
 
 
 def environment_name(setting: str) -> str:

@@ -147,5 +147,6 @@ def test_module_that_cannot_be_imported_is_told_with_file_and_line(write: Write,
 
 def test_module_that_is_not_there_is_told() -> None:
     assert refusal("no_such_shop.jobs") == (
-        "python.modules: cannot import no_such_shop.jobs: ModuleNotFoundError: No module named 'no_such_shop'"
+        "python.modules: cannot import no_such_shop.jobs: ModuleNotFoundError: No module named 'no_such_shop'; "
+        "expected it beside ForgeFlow's own packages, or in a folder of PYTHONPATH"
     )
