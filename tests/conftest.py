@@ -12,7 +12,11 @@ from forgeflow.store.connection import Connection, connect
 from tests.support.databases import config_for, drop_database, make_database, make_template, test_server
 
 # Whoever starts the tests with nohup, or in the background of a script, has every process they start ignore these.
-for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+for number, usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 

@@ -175,6 +175,16 @@ def _reap(known: Collection[int]) -> set[int]:
     return set(children()) - set(known)
 
 
+def _is_dying(pid: int) -> bool:
+    """It has no title any more, or was killed, say by the end of its parent, and has had no processor since."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
+    return not title(pid) or any(mask >> signal.SIGKILL - 1 & 1 for mask in pending)
+
+
 @contextmanager
 def nothing_left_behind(*, ignore: Collection[int] = ()) -> Iterator[None]:
     """Fail when a child, ours or inherited, outlives the block; end it then.  `ignore` is looked at in the end."""
@@ -182,8 +192,8 @@ def nothing_left_behind(*, ignore: Collection[int] = ()) -> Iterator[None]:
     before = set(children())
     yield
     known = before | set(ignore)
-    # The dead that we inherited are no trouble, nor those on their way out: they have no title any more.
-    wait_for(lambda: all(title(pid) for pid in _reap(known)), why="the dying end")
+    # The dead that we inherited are no trouble, nor those on their way out.
+    wait_for(lambda: not any(map(_is_dying, _reap(known))), why="the dying end")
     left = {pid: title(pid) for pid in _reap(known)}
     Strays().kill_until_none(known)
     assert not left, f"processes left behind: {left}"
