@@ -91,7 +91,11 @@ class Fleet:
         return self._by_name[found.worker_id], found.term
 
     def kill_leader(self, draw: random.Random) -> float:
-        """Its scheduler, or its master, at some moment; how many seconds it took until the next one led."""
+        """Its scheduler, or its master, at some moment; how many seconds it took until the next one led.
+
+        Not before another one stands by, for how long a node takes to start is another matter.
+        """
+        wait_for(lambda: asked_for_the_lock(self._connection) >= 2, why=f"somebody stands by: {self.told}")
         moment = server_clock(self._connection) + timedelta(seconds=draw.uniform(0.0, 1.5))
         is_master = draw.random() < 0.5
         wait_for(lambda: is_past(self._connection, moment))
