@@ -40,6 +40,8 @@ log = structlog.get_logger()
 _ECHO_SECONDS = 30.0
 _RECONNECT_SECONDS = (0.1, 2.0)
 _MAX_EXPIRED = 50
+# Of one message: some 70 bytes each, and a link takes 64 KiB. What gets lost is said again after the next beat.
+_MAX_CANCELS = 200
 # A node without workers that is gone keeps its row for so many looks at the leases.
 _STALE_LOOKS = 6
 _LEASE_PASSED = Verdict(
@@ -254,7 +256,9 @@ class Courier:
 
     def _peek(self, connection: Connection) -> None:
         peek = runs.peek_queue(connection, boot_id=self._node.boot_id, max_due=self._node.concurrency)
-        self._link.send("DUE", due=peek.due, cancels=peek.cancels)
+        self._link.send("DUE", due=peek.due, cancels=peek.cancels[:_MAX_CANCELS])
+        for first in range(_MAX_CANCELS, len(peek.cancels), _MAX_CANCELS):
+            self._link.send("DUE", due=0, cancels=peek.cancels[first : first + _MAX_CANCELS])
         self._timers.peek_at = None if peek.next_due_seconds is None else boottime() + peek.next_due_seconds
 
     def _recover_own(self, connection: Connection, message: Message) -> None:

@@ -31,8 +31,10 @@ class Link:
         return self._socket.fileno()
 
     def send(self, kind: str, **data: Any) -> bool:
-        """Whether the message went out."""
+        """Whether the message went out; one that is longer than what is read at once never does."""
         message = _encode({"kind": kind, **data}).encode()
+        if len(message) > _MAX_BYTES:
+            return False
         try:
             self._socket.send(message)
         except (BlockingIOError, BrokenPipeError, ConnectionError):

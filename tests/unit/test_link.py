@@ -30,3 +30,10 @@ def test_end_of_the_other_side_is_noticed_after_its_last_word() -> None:
     assert ours.is_closed
     assert not ours.send("WAKE")
     assert ours.receive() == []
+
+
+def test_message_that_would_be_cut_is_not_sent() -> None:
+    ours, theirs = Link.pair()
+    assert not theirs.send("DUE", text="x" * 65536)
+    assert theirs.send("DUE", text="x" * 65000)
+    assert [len(message["text"]) for message in ours.receive()] == [65000]
