@@ -29,8 +29,22 @@ def freeze_heap() -> None:
     gc.freeze()
 
 
+_HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+
+
 def _noted(_number: int, _frame: object) -> None:
     """A handler that does nothing, rather than SIG_IGN, which a job would inherit over exec."""
+
+
+def heed_signals() -> None:
+    """None is blocked or ignored from now on: what we start would inherit that.  Call it from the main thread."""
+    if signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the kernel would reap for us
+    for number in _HEEDED:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _noted)
 
 
 def _reset_signals() -> None:

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from forgeflow.process.fork import heed_signals
 from forgeflow.process.oom import OwnScore
 
 
@@ -22,6 +23,7 @@ def spawn(
     are at their defaults. Blocks until it is executed.  Raises OSError, `filename` the program or the folder that is
     to blame, when it cannot be; then nothing of it is left.
     """
+    heed_signals()  # a function that was called before may have left some blocked or ignored
     reading, writing = os.pipe2(os.O_CLOEXEC)
     try:
         os.set_blocking(reading, False)
