@@ -75,6 +75,8 @@ def submit_jobs(connection: Connection, requests: Sequence[JobRequest], *, sourc
         bulk.copy_runs(connection, rows=_first_runs(due, now))
     if due:
         runs.announce_due(connection)
+    if any(job.next_run_at for job in made):
+        ticks.announce_clock(connection)
     return [job.id for job in made]
 
 
