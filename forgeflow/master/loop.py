@@ -43,6 +43,7 @@ _SECOND_INT_SECONDS = 1.0
 _FAREWELL_SECONDS = 5.0
 _POLL_SECONDS = 1.0
 _DYING_SECONDS = 0.05
+_LOCKED_SECONDS = 0.2
 # What is said for every batch, and asks for nothing.
 _NOTED = {"BATCH", "ENDED", "STATE"}
 _WEAR_SECONDS = 1.0
@@ -77,6 +78,7 @@ class _Wakes:
 
     heard_at: float = float("-inf")
     is_peeking: bool = False
+    was_due: bool = False  # by the last word of it
     back_at: float = float("inf")
 
 
@@ -195,7 +197,7 @@ class Master:
                 deaths=deaths,
             )
         boots_never = code == EXIT_BOOT_FAILED and not self._was_ready and deaths >= 3
-        if boots_never or (code == EXIT_REFUSED and child.generation is self._nursery.generation):
+        if boots_never or (_is_refused(child, code) and child.generation is self._nursery.generation):
             log.error("node cannot go on", role=child.role)
             self._exit_code = code
             self._enter(Phase.STOPPING)
@@ -348,6 +350,7 @@ class Master:
     def _hear_of_work(self) -> None:
         """At least one run is due: wake one worker at once, and look how many more there is work for."""
         self._wakes.heard_at = boottime()
+        self._wakes.was_due = True
         self._wake(1)
         if self._children.idle_workers() and not self._wakes.is_peeking:
             self._wakes.is_peeking = self._send_courier("PEEK")
@@ -451,6 +454,10 @@ class Master:
                 child.idle_since = message["since"]
                 if self._wakes.heard_at >= message["since"]:
                     self._wake_child(child)
+                elif self._wakes.was_due:
+                    # It was there and not to be had: somebody's lock, which nobody will announce the end of.
+                    self._wakes.was_due = False
+                    self._send_courier("PEEK_IN", seconds=_LOCKED_SECONDS)
             case "RETRY_IN":
                 self._send_courier("PEEK_IN", seconds=message["seconds"])
             case "NOTIFIED":
@@ -490,6 +497,7 @@ class Master:
 
     def _hear_due(self, message: Message) -> None:
         self._wakes.is_peeking = False
+        self._wakes.was_due = bool(message["due"])
         if message["due"]:
             self._wakes.heard_at = boottime()
             self._wake(message["due"])
@@ -512,6 +520,11 @@ class Master:
             # Not before a beat of now, for without a lease a worker's turn asks the database nothing.
             self._wakes.back_at = float("inf")
             self._wake(len(self._children.idle_workers()))
+
+
+def _is_refused(child: Child, code: int) -> bool:
+    """Whether the configuration is to blame; a worker that was ready may have been ended so by somebody's function."""
+    return code == EXIT_REFUSED and not (child.role is Role.WORKER and child.is_ready)
 
 
 def _last_call(child: Child) -> float:
