@@ -50,6 +50,7 @@ class Hand:
             return list(self._endings)
 
     def forget(self, reported: Collection[Ending]) -> None:
-        """The database knows these: they are the first of the endings, for nobody else forgets any."""
+        """The database knows these."""
+        known = {ending.run_id for ending in reported}
         with self._lock:
-            del self._endings[: len(reported)]
+            self._endings = [ending for ending in self._endings if ending.run_id not in known]

@@ -64,10 +64,11 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
         return EXIT_BOOT_FAILED
     executors: Mapping[str, Executor] = {"shell": shell, "python": PythonExecutor(functions)}
     try:
-        connection = _connect(link, config, orders, f"worker:{node.worker_id}:{child}")
+        role = f"worker:{node.worker_id}:{child}"
+        connection = _connect(link, config, orders, role)
         if connection is None:
             return 0
-        worker = Worker(config, owner, link, orders, connection, executors, title)
+        worker = Worker(config, owner, link, orders, connection, executors, title, role)
         if not _register(worker, node.worker_id):
             return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
     except SchemaMismatch as error:
@@ -175,16 +176,14 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
     The master sees to the fence too, of what the shared page shows as begun.
     """
     seconds = turn_seconds(worker.config)
-    longest = max(run.timeout_seconds for run in batch) + worker.config.worker.kill_grace + seconds / 3
-    # Of a batch that ends within its window the end is not told, so this must do for the turn after it as well.
-    budget = WINDOW_SECONDS + max(longest, seconds)
+    budget = WINDOW_SECONDS + _run_seconds(worker.config, max(run.timeout_seconds for run in batch))
     if not worker.orders.may_begin():
         # Its lease has run low on the way: the master hands it back unbegun, and another number begins anew.
         raise StoreUnavailable("the claim took too much of the lease")
     if not worker.orders.begin_batch(batch, budget):
         # A master that is frozen so long that the link is full would not know what this worker does, nor charge it.
         raise StoreUnavailable("the master does not listen; the runs are handed back unbegun")
-    worker.batch = list(batch)
+    worker.batch, worker.is_relieved = list(batch), False
     # What is short is over before anybody reads of it; should it not be, the watch tells of it.
     is_shown = not worker.pace.is_quick
     if is_shown:
@@ -203,6 +202,12 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
     if is_shown or is_late:
         setproctitle(f"{worker.title} idle")
     worker.pace.note(passed, done)
+
+
+def _run_seconds(config: Config, timeout_seconds: float) -> float:
+    """How long a run may take, and, for the end of a short batch is not told, a turn."""
+    seconds = turn_seconds(config)
+    return max(seconds, timeout_seconds + config.worker.kill_grace + seconds / 3)
 
 
 def _execute_each(worker: Worker, began: float) -> int:
@@ -225,20 +230,29 @@ def _is_scarce(ending: Ending) -> bool:
     return failure is not None and failure.error_type == "not_started" and not failure.charged
 
 
-def _relieve(worker: Worker) -> None:
+def _relieve(worker: Worker) -> bool:
     """In the watching thread, when a window is over: report what has ended, hand back what has not begun.
 
-    When the database refuses, everything stays in hand, and is said again by the pass that follows.
+    False when the database refuses: everything stays in hand, and is said again. A connection that was lost is made
+    anew, for nothing was being claimed over it.
     """
     worker.hand.hand_back()
-    if run := worker.orders.begun:
+    run = worker.orders.begun
+    if run and not worker.is_relieved:
+        worker.is_relieved = True
+        # No more than this one is begun: its time alone counts from here on.
+        worker.link.send("STATE", state="executing", budget=_run_seconds(worker.config, run.timeout_seconds))
         setproctitle(f"{worker.title} run {run.id}")
         if not worker.tally.is_told:
             log.info("run goes on", **named(run), job_name=run.job_name)
     try:
+        if worker.connection.closed:
+            worker.connection = open_session(worker.config, worker.role)
         report(worker)
-    except StoreError as error:
+    except (StoreError, ConfigError) as error:
         log.info("batch could not be reported meanwhile", reason=str(error))
+        return False
+    return True
 
 
 def _pause(orders: WorkerOrders, seconds: float) -> bool:

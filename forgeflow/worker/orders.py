@@ -62,8 +62,14 @@ class WorkerOrders:
         self._places = {run.id: place for place, run in enumerate(runs, 1)}
         self.begun = None
         told = [[run.id, run.attempt, run.on_lease_loss == "continue"] for run in runs]
-        if not self._link.send("BATCH", state="executing", batch=self._batch, runs=told, fresh=fresh, budget=budget):
-            return False
+        while not self._link.send("BATCH", state="executing", batch=self._batch, runs=told, fresh=fresh, budget=budget):
+            # The link is full: a master that stands still for a moment costs nothing before the lease does.
+            self.read()
+            if self._link.is_closed or not self.may_begin():
+                return False
+            room = select.poll()
+            room.register(self.fileno(), select.POLLOUT)
+            room.poll(_UNHEARD_SECONDS * 1000)
         self._page.set_begun(self._slot, self._batch, 0, is_executing=False)
         return True
 
@@ -74,6 +80,10 @@ class WorkerOrders:
         """
         self.begun = run
         self._page.set_begun(self._slot, self._batch, self._places[run.id], is_executing=True)
+
+    def charge(self, run: ClaimedRun) -> None:
+        """Say that this run of the batch is to blame, should we die now; nothing of it is alive."""
+        self._page.set_begun(self._slot, self._batch, self._places[run.id], is_executing=False)
 
     def end(self) -> None:
         """Say that nothing of the begun run is alive any more."""

@@ -40,11 +40,13 @@ class Worker:
     connection: Connection
     executors: Mapping[str, Executor]
     title: str
+    role: str
     hand: Hand = field(default_factory=Hand)
     pace: Pace = field(default_factory=Pace)
     watermark: Watermark = field(default_factory=Watermark)
     tally: Tally = field(default_factory=Tally)
     talk: threading.RLock = field(default_factory=threading.RLock)
+    is_relieved: bool = False  # the batch at hand has outlasted its window
     is_scarce: bool = False  # the machine could not start the last run
     names: dict[UUID, str] = field(default_factory=dict)  # of the jobs whose runs are in hand
     batch: list[ClaimedRun] = field(default_factory=list)  # what the master was told of last, endings included
@@ -65,16 +67,21 @@ def claim(worker: Worker, max_runs: int) -> list[ClaimedRun]:
 
 
 def report(worker: Worker) -> None:
-    """Report all endings.  Raises as `claim`."""
+    """Report all endings, the successes first: they wait for no lock of another job.  Raises as `claim`."""
     with worker.talk:
-        if endings := worker.hand.endings():
-            _turn(worker, endings)
+        endings = worker.hand.endings()
+        for part in (
+            [ending for ending in endings if ending.failure is None],
+            [ending for ending in endings if ending.failure is not None],
+        ):
+            if part:
+                _turn(worker, part)
 
 
 def _turn(
     worker: Worker, endings: Sequence[Ending], *, max_runs: int = 0, bounds: Bounds = WHOLE_QUEUE
 ) -> list[ClaimedRun]:
-    """The endings, the first in hand, are forgotten only when the database has them."""
+    """The endings are forgotten only when the database has them."""
     retry = worker.config.retry
     result = take_turn(
         worker.connection,
@@ -123,7 +130,9 @@ def report_refused(worker: Worker, error: StoreError) -> None:
     log.error("turn refused", reason=str(error))
     with worker.talk:
         for ending in worker.hand.endings():
-            worker.orders.begin(next(run for run in worker.batch if run.id == ending.run_id))
+            run = next((run for run in worker.batch if run.id == ending.run_id), None)
+            if run and ending.is_begun:
+                worker.orders.charge(run)
             try:
                 _turn(worker, [ending])
             except (StoreUnavailable, SchemaMismatch):

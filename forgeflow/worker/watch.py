@@ -13,14 +13,16 @@ from contextvars import copy_context
 from forgeflow.domain.pace import WINDOW_SECONDS
 from forgeflow.process.clock import boottime
 
+_AGAIN_SECONDS = 0.5
+
 
 class BatchWatch:
     """One thread, started with the first batch of more than one run; it sleeps while there is none.
 
-    `relieve` is called by the thread, holding `talk`, at most once a batch; what it raises is for it to handle.
+    `relieve` is called by the thread, holding `talk`; and again, a little later, while it says that it could not.
     """
 
-    def __init__(self, talk: threading.RLock, relieve: Callable[[], None]) -> None:
+    def __init__(self, talk: threading.RLock, relieve: Callable[[], bool]) -> None:
         self._talk = talk
         self._relieve = relieve
         self._changed = threading.Condition()
@@ -59,5 +61,4 @@ class BatchWatch:
             else:
                 with self._talk:
                     if self._due_at == due_at:
-                        self._due_at = None
-                        self._relieve()
+                        self._due_at = None if self._relieve() else boottime() + _AGAIN_SECONDS

@@ -12,7 +12,12 @@ class Watched:
     def __init__(self) -> None:
         self.talk = threading.RLock()
         self.relieved_at: list[float] = []
-        self.watch = BatchWatch(self.talk, lambda: self.relieved_at.append(boottime()))
+        self.watch = BatchWatch(self.talk, self._relieve)
+        self.is_refused = False
+
+    def _relieve(self) -> bool:
+        self.relieved_at.append(boottime())
+        return not self.is_refused
 
 
 def test_batch_is_relieved_once_at_the_end_of_its_window() -> None:
@@ -46,3 +51,13 @@ def test_batch_that_ends_while_its_relief_waits_for_a_turn_is_left_alone() -> No
     watched.watch.begin()
     wait_for(lambda: watched.relieved_at)
     assert watched.relieved_at[0] >= began + WINDOW_SECONDS
+
+
+def test_relief_that_was_refused_is_tried_again_until_the_batch_is_over() -> None:
+    watched = Watched()
+    watched.is_refused = True
+    watched.watch.begin()
+    wait_for(lambda: len(watched.relieved_at) == 3)
+    watched.is_refused = False
+    wait_for(lambda: len(watched.relieved_at) == 4)
+    watched.watch.end()

@@ -50,3 +50,31 @@ def test_end_of_the_master_costs_a_try_unless_it_said_stop(said: list[str], reas
         master.send(kind)
     master.close()
     assert orders.stop_reason(claimed_run()) == reason
+
+
+def test_full_link_is_waited_for_and_the_batch_is_told() -> None:
+    """A master that stands still for a moment costs no worker its place."""
+    master, ours = Link.pair()
+    page = SharedPage(1)
+    page.set_lease_end(0, boottime() + 60)
+    while ours.send("STATE", state="turn", budget=1.0):
+        pass
+    orders = WorkerOrders(ours, page, 0, Fence(30.0, 5.0, 3.0))
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(orders.begin_batch([claimed_run()], 10.0)))
+    thread.start()
+    heard: list[str] = []
+    while "BATCH" not in heard:
+        heard += [message["kind"] for message in master.receive()]
+    thread.join(10)
+    assert answers == [True]
+
+
+def test_batch_is_not_begun_when_nobody_is_there_to_be_told() -> None:
+    master, ours = Link.pair()
+    page = SharedPage(1)
+    page.set_lease_end(0, boottime() + 60)
+    orders = WorkerOrders(ours, page, 0, Fence(30.0, 5.0, 3.0))
+    master.close()
+    assert not orders.begin_batch([claimed_run()], 10.0)
+    assert page.begun(0) == (0, 0, False)
