@@ -1,12 +1,11 @@
 """Nodes of one name: the dead one is taken over, the living one is respected."""
 
-import os
 import signal
 from collections.abc import Callable
 
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
-from tests.support.processes import NodeProcess, descendants_of
+from tests.support.processes import NodeProcess, kill_tree
 from tests.support.waiting import wait_for
 from tests.support.work import submit, wait_for_status
 
@@ -24,8 +23,7 @@ def test_restarted_node_of_the_same_name_takes_its_old_runs_back_at_once(
     wait_for_status(connection, job_id, "running")
     first.signal(signal.SIGSTOP)  # its workers die without a word, and it does not tell of them
     for worker in first.workers():
-        for pid in (*descendants_of(worker), worker):
-            os.kill(pid, signal.SIGKILL)
+        kill_tree(worker)
     first.signal(signal.SIGKILL)
     first.wait()
     second = start_node(worker__id="alpha", **slow)
