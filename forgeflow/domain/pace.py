@@ -16,7 +16,9 @@ class Pace:
         self._mean_seconds: float | None = None
 
     def note(self, seconds: float, runs: int) -> None:
-        """`runs`, one or more, took so long together; what is recent counts for half."""
+        """`runs` took so long together; what is recent counts for half, and none says nothing."""
+        if not runs:
+            return
         latest = seconds / runs
         self._mean_seconds = latest if self._mean_seconds is None else (self._mean_seconds + latest) / 2
 

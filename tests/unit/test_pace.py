@@ -12,6 +12,16 @@ def test_first_claim_is_for_one_run() -> None:
     assert Pace().size(100) == 1
 
 
+def test_batch_of_which_none_was_begun_says_nothing() -> None:
+    """A worker that stood still between its claim and its first run finds all of it handed back."""
+    pace = Pace()
+    pace.note(0.06, 0)
+    assert pace.size(100) == 1
+    pace.note(0.001, 10)
+    pace.note(60.0, 0)
+    assert pace.size(100) == 100
+
+
 @pytest.mark.parametrize(
     ("seconds", "size"), [(0.0, 100), (0.0001, 100), (0.001, 40), (0.002, 20), (0.03, 1), (0.05, 1), (3600.0, 1)]
 )
