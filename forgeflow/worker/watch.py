@@ -10,8 +10,12 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 
+import structlog
+
 from forgeflow.domain.pace import WINDOW_SECONDS
 from forgeflow.process.clock import boottime
+
+log = structlog.get_logger()
 
 _AGAIN_SECONDS = 0.5
 
@@ -61,4 +65,11 @@ class BatchWatch:
             else:
                 with self._talk:
                     if self._due_at == due_at:
-                        self._due_at = None if self._relieve() else boottime() + _AGAIN_SECONDS
+                        self._due_at = None if self._try() else boottime() + _AGAIN_SECONDS
+
+    def _try(self) -> bool:
+        try:
+            return self._relieve()
+        except Exception:
+            log.exception("batch could not be relieved")
+            return True

@@ -61,3 +61,19 @@ def test_relief_that_was_refused_is_tried_again_until_the_batch_is_over() -> Non
     watched.is_refused = False
     wait_for(lambda: len(watched.relieved_at) == 4)
     watched.watch.end()
+
+
+def test_bug_in_one_relief_leaves_the_next_batch_its_watch() -> None:
+    relieved: list[bool] = []
+
+    def relieve() -> bool:
+        relieved.append(True)
+        if len(relieved) == 1:
+            raise ValueError("a bug")
+        return True
+
+    watch = BatchWatch(threading.RLock(), relieve)
+    for number in (1, 2):
+        watch.begin()
+        wait_for(lambda: len(relieved) == number)  # noqa: B023
+        watch.end()
