@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 from tests.support.work import only_run
 
 SHOP = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, threading
 import forgeflow
 
 @forgeflow.job(name="note")
@@ -62,7 +62,7 @@ def escape(*, file):
 
 @forgeflow.job
 def overrun():
-    time.sleep(60)
+    threading.Event().wait()
 """
 Call = Callable[..., RunRow]
 
