@@ -7,14 +7,12 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     TypeAdapter,
     ValidationError,
+    create_model,
 )
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -24,7 +22,7 @@ from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
 from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.domain.timetable import Once, Timetable, make_timetable
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
-from forgeflow.functions.registry import MAX_NAME_LENGTH
+from forgeflow.service.payloads import PAYLOADS, Body, FunctionPayload, Label
 from forgeflow.store.jobs import DEFINITION, JobDefinition
 
 # pydantic's words for what users meet most, in ours.
@@ -47,45 +45,17 @@ def _read_time(value: Any) -> Any:
     return None if value is None else read_instant(value)
 
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is blank; expected something to read")
-    return text
-
-
 Time = Annotated[datetime, BeforeValidator(_read_time)]
-Label = Annotated[str, AfterValidator(_not_blank)]
+
+_Request = TypeVar("_Request", bound=Body)
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-# Linux takes no longer argument of a program (MAX_ARG_STRLEN, 32 pages), its final NUL included.
-_MAX_ARGUMENT_BYTES = 131_071
-
-
-def _fit_an_argument(command: str) -> str:
-    if len(command.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT_BYTES:
-        raise ValueError(f"is longer than {_MAX_ARGUMENT_BYTES} bytes; put it into a file and run that")
-    return command
-
-
-class ShellPayload(_Body):
-    command: Annotated[str, AfterValidator(_fit_an_argument)] = Field(min_length=1)
-
-
-class FunctionPayload(_Body):
-    function: Label = Field(min_length=1, max_length=MAX_NAME_LENGTH)
-    args: dict[str, Any] = {}
-
-
-class JobRequest(_Body):
+class JobRequest(Body):
     """A submission; only `read_job_request` makes one, for it checks more.  Source: README "API"."""
 
     name: Label = Field(min_length=1, max_length=200)
     executor: Literal["shell", "python"]
-    payload: _Body
+    payload: Body
     cron_expr: str | None = None
     run_at: Time | None = None
     timezone: str = "UTC"
@@ -113,34 +83,46 @@ class JobRequest(_Body):
         return JobDefinition(**{**values, "payload": self.payload.model_dump()})
 
 
-class _ShellRequest(JobRequest):
-    payload: ShellPayload
+class _OwnPayload(Body):
+    """A payload alone, of one run."""
+
+    payload: Body
 
 
-class _FunctionRequest(JobRequest):
-    payload: FunctionPayload
+def _with_payload(kind: type[_Request]) -> Mapping[str, type[_Request]]:
+    """That request with the payload of each executor."""
+    return {
+        name: create_model(f"{kind.__name__}_{name}", __base__=kind, payload=(payload, ...))
+        for name, payload in PAYLOADS.items()
+    }
 
 
-class PauseRequest(_Body):
+_REQUESTS = _with_payload(JobRequest)
+# With an executor that is none nothing can be said about what is in the payload.
+_UnknownRequest = create_model("JobRequest_unknown", __base__=JobRequest, payload=(dict[str, Any], ...))
+_OWN_PAYLOADS = _with_payload(_OwnPayload)
+
+
+class PauseRequest(Body):
     """How long a job is to be paused, and why; only `read_pause_request` makes one."""
 
     until: Time | None = None
     reason: Label | None = Field(default=None, min_length=1, max_length=500)
 
 
-class TriggerRequest(_Body):
+class TriggerRequest(Body):
     """What a run that is made by hand has of its own; only `read_trigger_request` makes one."""
 
     payload: dict[str, Any] | None = None
 
 
-class SkipRequest(_Body):
+class SkipRequest(Body):
     """Which tick is meant; only `read_skip_request` makes one."""
 
     tick_at: Time | None = None
 
 
-class PreviewRequest(_Body):
+class PreviewRequest(Body):
     """A question what a schedule would do; only `read_preview_request` makes one."""
 
     cron_expr: str
@@ -150,9 +132,6 @@ class PreviewRequest(_Body):
 
     def schedule(self) -> Schedule:
         return Schedule.parse(self.cron_expr, self.timezone)
-
-
-_Request = TypeVar("_Request", bound=_Body)
 
 
 # What people call fields that have another name here.
@@ -260,8 +239,12 @@ def refusal(problems: Sequence[FieldProblem], what: str) -> InvalidInput:
 
 def read_job_request(body: dict[str, Any]) -> JobRequest:
     """The submission in a JSON object, as `read_object` gives it.  Raises InvalidInput, which names every bad field."""
-    kind = _FunctionRequest if body.get("executor") == "python" else _ShellRequest
-    return _read(kind, body, "job", _job_problems(body))
+    return _read(_request_kind(body), body, "job", _job_problems(body))
+
+
+def _request_kind(body: dict[str, Any]) -> type[JobRequest]:
+    executor = body.get("executor")
+    return _REQUESTS.get(executor, _UnknownRequest) if isinstance(executor, str) else _UnknownRequest
 
 
 def _job_problems(body: dict[str, Any]) -> list[FieldProblem]:
@@ -279,8 +262,7 @@ def read_job_edit(current: JobDefinition, body: dict[str, Any]) -> JobRequest:
     changes = {key: value for key, value in body.items() if key not in _NOT_EDITABLE}
     values = {name: _as_given(getattr(current, name)) for name in DEFINITION}
     edited = {**values, **changes}
-    kind = _FunctionRequest if edited["executor"] == "python" else _ShellRequest
-    return _read(kind, edited, "job", refused + _job_problems(edited))
+    return _read(_request_kind(edited), edited, "job", refused + _job_problems(edited))
 
 
 def _as_given(value: Any) -> Any:
@@ -302,30 +284,20 @@ def read_skip_request(body: dict[str, Any]) -> SkipRequest:
     return _read(SkipRequest, body, "request")
 
 
-class _OwnCommand(_Body):
-    payload: ShellPayload
-
-
-class _OwnCall(_Body):
-    payload: FunctionPayload
-
-
 def read_payload(executor: str, payload: dict[str, Any]) -> dict[str, Any]:
     """A payload of a run's own.  Raises InvalidInput, which names every bad field."""
-    body = {"payload": payload}
-    if executor == "python":
-        return _read(_OwnCall, body, "trigger").payload.model_dump()
-    return _read(_OwnCommand, body, "trigger").payload.model_dump()
+    own = _read(_OWN_PAYLOADS[executor], {"payload": payload}, "trigger")
+    return own.payload.model_dump()
 
 
 class _ListedCall(FunctionPayload):
     # Those that come in a list may come from a program, with values of any kind.
-    args: dict[str, JsonValue] = {}
+    args: dict[str, JsonValue] = Field(default={})
 
 
-_PAYLOADS: dict[str, TypeAdapter[list[Any]]] = {
-    "shell": TypeAdapter(list[ShellPayload | None]),
-    "python": TypeAdapter(list[_ListedCall | None]),
+_PAYLOAD_LISTS: Mapping[str, TypeAdapter[list[Any]]] = {
+    name: TypeAdapter(list[payload | None])  # type: ignore[valid-type] # a class that is known when this is read
+    for name, payload in {**PAYLOADS, "python": _ListedCall}.items()
 }
 
 
@@ -339,7 +311,7 @@ def read_payloads(executor: str, payloads: Sequence[Mapping[str, Any] | None]) -
     """
     problems: list[FieldProblem] = []
     for start in range(0, len(payloads), _PAYLOADS_A_TIME):
-        found, texts = _read_some(_PAYLOADS[executor], payloads[start : start + _PAYLOADS_A_TIME], start)
+        found, texts = _read_some(_PAYLOAD_LISTS[executor], payloads[start : start + _PAYLOADS_A_TIME], start)
         problems += found
         yield from texts
     if problems:
