@@ -46,18 +46,24 @@ class Failure:
     `error_type`: failed, signalled, timed_out, memory, not_found, not_started, unsupported, internal; fenced, cancelled
     and interrupted by us; and where the worker could not say it itself crashed, wedged, refused, lost. Only a `charged`
     one uses up a try.
+
+    `is_later`: the attempt asked to be made again later, and uses up no try as long as that is not asked too often;
+    `retry_after_seconds`: how much later, instead of the job's own backoff; never more than its cap.
     """
 
     error_type: str
     error: str
     charged: bool
+    is_later: bool = False
+    retry_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How one attempt of a run ended; without `failure` it succeeded.
 
-    A claimed run that was not begun is handed back as it was before its claim, whatever its failure says.
+    A claimed run that was not begun is handed back as it was before its claim, whatever its failure says. `signal` is
+    the number of the one that ended a command, and there is no exit code then.
     """
 
     run_id: UUID
@@ -66,6 +72,8 @@ class Ending:
     exit_code: int | None = None
     output: Output = field(default_factory=Output)
     is_begun: bool = True
+    signal: int | None = None
+    http_status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from forgeflow.domain.run import RUN_VARIABLES, Ending
+from forgeflow.executors.output import OutputKeeper
 from forgeflow.store.runs import ClaimedRun
 
 
@@ -28,10 +29,11 @@ class Orders(Protocol):
 
 
 class Executor(Protocol):
-    def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
+    def __call__(self, run: ClaimedRun, orders: Orders, keeper: OutputKeeper) -> Ending:
         """Execute one attempt and return when nothing of it is left.
 
-        What goes wrong with the job is part of the Ending; an exception is a bug of the executor.
+        What it prints is fed to the keeper, and is in the Ending by the caller's hand. What goes wrong with the job is
+        part of the Ending; an exception is a bug of the executor.
         """
 
 

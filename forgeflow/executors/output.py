@@ -8,14 +8,16 @@ from forgeflow.domain.run import Output
 class OutputKeeper:
     """Keeps the first and the last half of `limit` bytes, counts the rest; memory stays within twice the limit."""
 
+    __slots__ = ("_half", "_head", "_tail", "total_bytes")
+
     def __init__(self, limit: int) -> None:
         self._half = max(1, limit // 2)
         self._head = bytearray()
         self._tail = bytearray()
-        self._total = 0
+        self.total_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        self._total += len(data)
+        self.total_bytes += len(data)
         room = self._half - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -26,14 +28,16 @@ class OutputKeeper:
                 del self._tail[: -self._half]
 
     def output(self) -> Output:
-        if not self._total:
+        if not self.total_bytes:
             return Output()
         tail = bytes(self._tail[-self._half :])
-        joined = self._total <= len(self._head) + len(tail)
+        joined = self.total_bytes <= len(self._head) + len(tail)
         if joined:
             # Cut nowhere, so decode as one: a character may lie across the seam.
-            return Output(clean_text(bytes(self._head) + tail), "", self._total)
-        return Output(clean_text(bytes(self._head), cut_after=True), clean_text(tail, cut_before=True), self._total)
+            return Output(clean_text(bytes(self._head) + tail), "", self.total_bytes)
+        return Output(
+            clean_text(bytes(self._head), cut_after=True), clean_text(tail, cut_before=True), self.total_bytes
+        )
 
 
 def clean_text(data: bytes, *, cut_before: bool = False, cut_after: bool = False) -> str:

@@ -11,7 +11,7 @@ import traceback
 
 import structlog
 
-from forgeflow.domain.run import Ending, Failure, Output
+from forgeflow.domain.run import Ending, Failure
 from forgeflow.executors.base import Orders
 from forgeflow.executors.output import OutputKeeper, clean_text
 from forgeflow.functions.registry import Registry
@@ -22,8 +22,6 @@ from forgeflow.store.runs import ClaimedRun
 log = structlog.get_logger()
 
 _MAX_ERROR_LENGTH = 1000
-_MAX_TRACEBACK_BYTES = 64 * 1024
-_NO_OUTPUT = Output()
 
 
 class PythonExecutor:
@@ -37,7 +35,7 @@ class PythonExecutor:
         self._strays = Strays()
         self._pid = os.getpid()
 
-    def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
+    def __call__(self, run: ClaimedRun, orders: Orders, keeper: OutputKeeper) -> Ending:
         name = run.payload.get("function")
         function = self._registry.get(name)  # type: ignore[arg-type] # None is nobody's name
         if function is None:
@@ -46,9 +44,9 @@ class PythonExecutor:
         try:
             function(**run.payload.get("args", {}))
         except BaseException as error:  # noqa: BLE001 - the edge of user code: one that exits must not end the worker
-            ending = _failed(run, error)
+            ending = _failed(run, error, keeper)
         else:
-            ending = Ending(run.id, run.attempt, None, None, _NO_OUTPUT)
+            ending = Ending(run.id, run.attempt)
         if os.getpid() != self._pid:
             os._exit(EXIT_BUG)  # a child of the function has returned: it must not be a second worker
         if children():
@@ -60,14 +58,13 @@ class PythonExecutor:
             log.warning("processes left behind killed", count=left)
 
 
-def _failed(run: ClaimedRun, error: BaseException) -> Ending:
+def _failed(run: ClaimedRun, error: BaseException, keeper: OutputKeeper) -> Ending:
     """Its last words, and the way to them without our own part of it; the values of variables are nobody's to keep."""
     own_frame = error.__traceback__
     way = traceback.TracebackException(type(error), error, own_frame and own_frame.tb_next)
-    kept = OutputKeeper(_MAX_TRACEBACK_BYTES)
     for part in way.format():
-        kept.feed(part.encode("utf-8", "backslashreplace"))
-    return Ending(run.id, run.attempt, Failure("failed", _last_words(error), charged=True), output=kept.output())
+        keeper.feed(part.encode("utf-8", "backslashreplace"))
+    return Ending(run.id, run.attempt, Failure("failed", _last_words(error), charged=True))
 
 
 def _last_words(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from forgeflow.config import Config
-from forgeflow.domain.run import Ending, Failure, Output
+from forgeflow.domain.run import Ending, Failure
 from forgeflow.executors.base import Orders, run_environment
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
@@ -72,7 +72,7 @@ class ShellExecutor:
             return f"executor.shell.workdir is {self._workdir}, which is no folder"
         return ""
 
-    def __call__(self, run: ClaimedRun, orders: Orders) -> Ending:
+    def __call__(self, run: ClaimedRun, orders: Orders, keeper: OutputKeeper) -> Ending:
         try:
             leader, pipe = self._start(run)
         except OSError as error:
@@ -83,7 +83,7 @@ class ShellExecutor:
         attempt = _Attempt(
             leader,
             pipe,
-            OutputKeeper(self._settings.output_limit),
+            keeper,
             boottime() + run.timeout_seconds,
         )
         if self._settings.memory_limit is not None:
@@ -245,12 +245,12 @@ def _read_until_closed(attempt: _Attempt, deadline: float) -> None:
 
 
 def _ending(run: ClaimedRun, attempt: _Attempt, status: int) -> Ending:
-    output = attempt.kept.output()
-    exit_code = status if status >= 0 else None
-    return Ending(run.id, run.attempt, _failure(run, attempt, status, output), exit_code, output)
+    failure = _failure(run, attempt, status)
+    exit_code, number = (status, None) if status >= 0 else (None, -status)
+    return Ending(run.id, run.attempt, failure, exit_code, signal=number)
 
 
-def _failure(run: ClaimedRun, attempt: _Attempt, status: int, output: Output) -> Failure | None:
+def _failure(run: ClaimedRun, attempt: _Attempt, status: int) -> Failure | None:
     """Why the attempt failed; a stop that the command answered in time with success is still a stop."""
     if status == 0 and attempt.stop_reason is None:
         return None

@@ -1,6 +1,7 @@
 """One attempt of a run, from claim to ending."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -8,6 +9,7 @@ import structlog
 from forgeflow.domain.pace import WINDOW_SECONDS
 from forgeflow.domain.run import Ending, Failure
 from forgeflow.executors.base import Executor, Orders
+from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
 from forgeflow.store.runs import ClaimedRun
 from forgeflow.worker.tally import Tally
@@ -15,7 +17,9 @@ from forgeflow.worker.tally import Tally
 log = structlog.get_logger()
 
 
-def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, tally: Tally) -> Ending:
+def execute_run(
+    run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, keeper: OutputKeeper, tally: Tally
+) -> Ending:
     """Execute one attempt; whatever happens inside becomes its Ending.  Blocks until nothing of it is left.
 
     A run that the tally does not admit has a line in the log only when it fails, or lasts a window.
@@ -24,7 +28,9 @@ def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orde
     is_told = tally.admits()
     if is_told:
         log.info("run started", **named(run), job_name=run.job_name, try_number=run.failures + 1)
-    ending = _execute(run, executors, orders)
+    ending = _execute(run, executors, orders, keeper)
+    if keeper.total_bytes:
+        ending = replace(ending, output=keeper.output())
     seconds = boottime() - began
     if is_told or ending.failure or seconds >= WINDOW_SECONDS:
         log.info(
@@ -40,7 +46,7 @@ def execute_run(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orde
     return ending
 
 
-def _execute(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders) -> Ending:
+def _execute(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, keeper: OutputKeeper) -> Ending:
     executor = executors.get(run.executor)
     if executor is None:
         known = ", ".join(executors)
@@ -48,7 +54,7 @@ def _execute(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders)
             run.id, run.attempt, Failure("unsupported", f"this node executes {known}, not {run.executor}", charged=True)
         )
     try:
-        return executor(run, orders)
+        return executor(run, orders, keeper)
     except Exception:
         log.exception("executor failed", **named(run))
         failure = Failure("internal", "ForgeFlow failed to execute the run; its log has the traceback", charged=True)

@@ -13,6 +13,7 @@ from forgeflow.domain.pace import BATCH_SECONDS, WINDOW_SECONDS
 from forgeflow.domain.run import Ending
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.executors.base import Executor
+from forgeflow.executors.output import OutputKeeper
 from forgeflow.executors.python import PythonExecutor
 from forgeflow.executors.shell import ShellExecutor
 from forgeflow.functions.registry import load_functions
@@ -216,7 +217,8 @@ def _execute_each(worker: Worker, began: float) -> int:
     done = 0
     while (run := hand.begin()) is not None:
         orders.begin(run)
-        ending = execute_run(run, worker.executors, orders, worker.tally)
+        keeper = OutputKeeper(worker.config.executor_shell.output_limit)
+        ending = execute_run(run, worker.executors, orders, keeper, worker.tally)
         hand.end(ending)
         done += 1
         worker.is_scarce = _is_scarce(ending)

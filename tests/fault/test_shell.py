@@ -94,6 +94,7 @@ def test_command_that_prints_without_end_is_ended_by_its_timeout(execute: Execut
 _EXECUTE_ALONE = """
     import dataclasses, socket, sys, uuid
     from forgeflow.config import load_config
+    from forgeflow.executors.output import OutputKeeper
     from forgeflow.executors.shell import ShellExecutor
     from forgeflow.process.clock import boottime
     from forgeflow.process.link import Link
@@ -109,7 +110,7 @@ _EXECUTE_ALONE = """
     orders = WorkerOrders(link, page, 0, config.worker.fence())
     page.set_lease_end(0, boottime() + config.worker.fence_margin + float(sys.argv[3]))
     run = dataclasses.replace(claimed_run(payload={"command": sys.argv[2]}), id=uuid.UUID(int=1))
-    ending = ShellExecutor(config)(run, orders)
+    ending = ShellExecutor(config)(run, orders, OutputKeeper(1024))
     print(ending.failure.error_type, children())
 """
 
