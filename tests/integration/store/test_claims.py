@@ -124,7 +124,7 @@ def test_finish_and_fail_go_by_primary_key(connection: Connection) -> None:
     names = connection.execute(
         "SELECT indexdef FROM pg_indexes WHERE schemaname = 'forgeflow' AND tablename = 'queue'"
     ).fetchall()
-    assert len(names) == 4
+    assert len(names) == 5
     assert not [text for (text,) in names if "boot_id" in text or "child" in text or "started_at" in text]
 
 
