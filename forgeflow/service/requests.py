@@ -69,6 +69,9 @@ class JobRequest(Body):
     catch_up_limit: int = Field(default=10, ge=1, le=1000)
     overlap: Literal["allow", "skip", "queue", "replace"] = "allow"
     on_lease_loss: Literal["kill", "continue"] = "kill"
+    retry_mode: Literal["jitter", "exponential", "fixed"] = "jitter"
+    retry_base_seconds: float | None = Field(default=None, gt=0, le=366 * 86400)
+    retry_cap_seconds: float | None = Field(default=None, gt=0, le=366 * 86400)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=200)
     tags: list[Annotated[Label, Field(min_length=1, max_length=50)]] = Field(default=[], max_length=20)
     description: str = Field(default="", max_length=2000)
@@ -217,6 +220,13 @@ def _window_problems(body: dict[str, Any]) -> list[FieldProblem]:
     return [FieldProblem("#/end_at", "is before start_at", "window-backward")] if end < start else []
 
 
+def _retry_problems(body: dict[str, Any]) -> list[FieldProblem]:
+    base, cap = body.get("retry_base_seconds"), body.get("retry_cap_seconds")
+    if not (isinstance(base, int | float) and isinstance(cap, int | float)) or base <= cap:
+        return []
+    return [FieldProblem("#/retry_base_seconds", "is more than retry_cap_seconds", "base-over-cap")]
+
+
 def _read(kind: type[_Request], body: dict[str, Any], what: str, found: Sequence[FieldProblem] = ()) -> _Request:
     """The request in a JSON object; `found` are the problems that its fields have together."""
     problems = find_problems(body)
@@ -248,7 +258,7 @@ def _request_kind(body: dict[str, Any]) -> type[JobRequest]:
 
 
 def _job_problems(body: dict[str, Any]) -> list[FieldProblem]:
-    return _two_schedules(body) + _schedule_problems(body) + _window_problems(body)
+    return _two_schedules(body) + _schedule_problems(body) + _window_problems(body) + _retry_problems(body)
 
 
 # What only a submission can say: the key names it, and a job has commands for being paused.

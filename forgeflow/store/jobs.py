@@ -39,6 +39,9 @@ class JobDefinition:
     catch_up_limit: int
     overlap: str
     on_lease_loss: str
+    retry_mode: str
+    retry_base_seconds: float | None
+    retry_cap_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

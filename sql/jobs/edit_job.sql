@@ -2,7 +2,8 @@
 -- in: job_id uuid, name text, description text, tags text[], executor text, payload jsonb, cron_expr text or NULL,
 -- in: run_at timestamptz or NULL, timezone text, start_at timestamptz or NULL, end_at timestamptz or NULL,
 -- in: jitter_seconds float8, priority int, max_attempts int, timeout_seconds float8, catch_up text,
--- in: catch_up_limit int, overlap text, on_lease_loss text, next_run_at timestamptz or NULL,
+-- in: catch_up_limit int, overlap text, on_lease_loss text, retry_mode text, retry_base_seconds float8 or NULL,
+-- in: retry_cap_seconds float8 or NULL, next_run_at timestamptz or NULL,
 -- in: now timestamptz (for which the new clock was computed: not a moment later the new times are in force)
 -- out: nothing
 WITH was AS (
@@ -19,6 +20,8 @@ UPDATE jobs
        priority = %(priority)s::smallint, max_attempts = %(max_attempts)s::int,
        timeout_seconds = %(timeout_seconds)s::float8, catch_up = %(catch_up)s::text,
        catch_up_limit = %(catch_up_limit)s::int, overlap = %(overlap)s::text,
-       on_lease_loss = %(on_lease_loss)s::text, next_run_at = %(next_run_at)s::timestamptz,
+       on_lease_loss = %(on_lease_loss)s::text, retry_mode = %(retry_mode)s::text,
+       retry_base_seconds = %(retry_base_seconds)s::float8, retry_cap_seconds = %(retry_cap_seconds)s::float8,
+       next_run_at = %(next_run_at)s::timestamptz,
        version = version + 1, updated_at = clock_timestamp()
  WHERE id = %(job_id)s::uuid

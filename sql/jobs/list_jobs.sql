@@ -4,7 +4,8 @@
 -- index: jobs_pkey, and for each row of the page queue_job_idx, finished_runs_job_idx
 SELECT j.id, j.name, j.description, j.tags, j.executor, j.payload, j.cron_expr, j.run_at, j.timezone, j.priority,
        j.max_attempts, j.timeout_seconds, j.catch_up, j.catch_up_limit, j.overlap, j.start_at, j.end_at,
-       j.jitter_seconds, j.on_lease_loss, j.idempotency_key, j.paused_until, j.pause_reason,
+       j.jitter_seconds, j.on_lease_loss, j.retry_mode, j.retry_base_seconds, j.retry_cap_seconds, j.idempotency_key,
+       j.paused_until, j.pause_reason,
        CASE WHEN j.status = 'active' AND j.next_run_at IS NULL
              AND NOT EXISTS (SELECT FROM queue AS q WHERE q.job_id = j.id)
             THEN 'completed' ELSE j.status END AS status,

@@ -1,10 +1,11 @@
 -- End attempts of one worker that did not succeed: retry, dead or cancelled.
 -- in: boot_id uuid, child int, reports jsonb (as finish_runs, and begun bool, charged bool, error text, error_type text),
--- in: retry_base float8, retry_cap float8 (seconds)
+-- in: retry_base float8, retry_cap float8 (seconds; for jobs that have none of their own)
 -- out: id, status it got (pending: to be retried), retry_in_seconds or NULL, begun, frees_held (as finish_runs); a missing run
 -- out: is somebody else's
 -- locks: the jobs FOR SHARE first (so that pause and cancel, which update the job, see the retry or prevent it), then
 -- locks: the rows, both in the order of their ids       index: queue_pkey, jobs_pkey
+-- why: a job that has a base but no cap must not find its base capped by the node's
 -- why: an attempt that is not charged (interrupted by us) leaves failures alone and is due at once; one that was not
 -- why: begun keeps its place in the queue and leaves no attempts row
 WITH report AS MATERIALIZED (
@@ -12,7 +13,9 @@ WITH report AS MATERIALIZED (
         AS r(id uuid, attempt int, exit_code int, output_head text, output_tail text, output_bytes bigint,
              begun bool, charged bool, error text, error_type text)),
 job AS MATERIALIZED (
-    SELECT id, status FROM jobs
+    SELECT id, status, retry_mode, coalesce(retry_base_seconds, %(retry_base)s::float8) AS retry_base,
+           coalesce(retry_cap_seconds, greatest(%(retry_cap)s::float8, retry_base_seconds)) AS retry_cap
+      FROM jobs
      WHERE id = ANY (ARRAY(SELECT job_id FROM queue WHERE id = ANY (ARRAY(SELECT id FROM report))))
      ORDER BY id
        FOR SHARE),
@@ -25,7 +28,7 @@ owned AS MATERIALIZED (
                 WHEN j.status = 'cancelled' THEN 'cancelled'
                 ELSE 'pending' END AS status,
            CASE WHEN r.charged
-                THEN retry_delay(q.failures + 1, %(retry_base)s::float8, %(retry_cap)s::float8, random())
+                THEN retry_delay(q.failures + 1, j.retry_mode, j.retry_base, j.retry_cap, random())
                 ELSE interval '0' END AS delay
       FROM queue AS q
       JOIN report AS r ON r.id = q.id

@@ -2,18 +2,21 @@
 -- in: boot_id uuid, child int, worker_id text or NULL, all_begun bool (nobody knows),
 -- in: begun_run uuid or NULL, begun_attempt int or NULL (the attempt that was going on),
 -- in: error text, error_type text, charged bool (false: we killed the worker), retry_base float8, retry_cap float8
+-- in: (both as fail_runs)
 -- out: id, status it got (pending, dead or cancelled), retry_in_seconds or NULL, begun, frees_held (as finish_runs)
 -- locks: as fail_runs
 -- index: none: the queue is scanned by owner only here, when a worker died
 -- why: a run that was claimed but not begun is handed back untouched, without an attempts row; where nobody knows which
 -- why: of several was begun, none is charged, and each becomes a suspect: claimed alone, and charged the next time
 WITH job AS MATERIALIZED (
-    SELECT id, status FROM jobs
+    SELECT id, status, retry_mode, coalesce(retry_base_seconds, %(retry_base)s::float8) AS retry_base,
+           coalesce(retry_cap_seconds, greatest(%(retry_cap)s::float8, retry_base_seconds)) AS retry_cap
+      FROM jobs
      WHERE id = ANY (ARRAY(SELECT job_id FROM queue WHERE boot_id = %(boot_id)s::uuid AND child = %(child)s::int))
      ORDER BY id
        FOR SHARE),
 mine AS MATERIALIZED (
-    SELECT q.*, j.status AS job_status,
+    SELECT q.*, j.status AS job_status, j.retry_mode, j.retry_base, j.retry_cap,
            ((q.id, q.attempt) = (%(begun_run)s::uuid, %(begun_attempt)s::int)) IS TRUE AS was_going_on
       FROM queue AS q JOIN job AS j ON j.id = q.job_id
      WHERE q.boot_id = %(boot_id)s::uuid AND q.child = %(child)s::int
@@ -32,7 +35,7 @@ owned AS MATERIALIZED (
                 WHEN m.job_status = 'cancelled' THEN 'cancelled'
                 ELSE 'pending' END AS status,
            CASE WHEN m.begun AND %(charged)s::bool
-                THEN retry_delay(m.failures + 1, %(retry_base)s::float8, %(retry_cap)s::float8, random())
+                THEN retry_delay(m.failures + 1, m.retry_mode, m.retry_base, m.retry_cap, random())
                 ELSE interval '0' END AS delay
       FROM judged AS m),
 remembered AS (

@@ -6,7 +6,19 @@ ALTER TABLE jobs
     ADD COLUMN retry_cap_seconds  float8,
     ADD CONSTRAINT jobs_retry_mode_known CHECK (retry_mode IN ('jitter', 'exponential', 'fixed')),
     ADD CONSTRAINT jobs_retry_base_range CHECK (retry_base_seconds > 0 AND retry_base_seconds <= 31622400),
-    ADD CONSTRAINT jobs_retry_cap_range CHECK (retry_cap_seconds > 0 AND retry_cap_seconds <= 31622400);
+    ADD CONSTRAINT jobs_retry_cap_range CHECK (retry_cap_seconds > 0 AND retry_cap_seconds <= 31622400),
+    ADD CONSTRAINT jobs_retry_base_within_cap CHECK (retry_base_seconds <= retry_cap_seconds);
+
+-- Wait after that many failures, within the cap: `exponential` is base * 2^(failures - 1), `jitter` a random part of that
+-- (jitter_part, 0 to 1), `fixed` the base each time. The exponent is clamped, for 2^n overflows long before anybody's
+-- max_attempts.
+DROP FUNCTION retry_delay(int, float8, float8, float8);
+CREATE FUNCTION retry_delay(failures int, mode text, base_seconds float8, cap_seconds float8, jitter_part float8)
+RETURNS interval LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT make_interval(secs => CASE mode WHEN 'jitter' THEN jitter_part ELSE 1 END
+                                 * least(cap_seconds, base_seconds * CASE mode WHEN 'fixed' THEN 1
+                                                     ELSE 2 ^ least(greatest(failures, 1) - 1, 40) END))
+$$;
 
 -- A postponement is an attempt that asked to be made later: it uses up no try, but there is an end to them.
 ALTER TABLE queue

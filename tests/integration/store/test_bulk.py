@@ -198,10 +198,10 @@ def test_jobs_of_a_bulk_are_as_if_submitted_alone(connection: Connection) -> Non
     shell = {"executor": "shell", "payload": {"command": "echo '\\t\t\\N\N{GRINNING FACE}'"}}
     fields: list[dict[str, Any]] = [
         {"name": "due", "tags": ["a b", "{,}"], "description": "a\tb\\n\nc", "timeout_seconds": 1.5},
-        {"name": "shell", "priority": 1, "max_attempts": 7, **shell},
+        {"name": "shell", "priority": 1, "max_attempts": 7, "retry_mode": "fixed", "retry_base_seconds": 2.5, **shell},
         {"name": "cron", "cron_expr": "0 0 1 1 *", "timezone": "Asia/Tokyo", "start_at": "2099-01-01T00:00:00Z"},
         {"name": "once", "run_at": "2099-07-01T09:00:00+05:30", "overlap": "replace", "on_lease_loss": "continue"},
-        {"name": "paused", "paused": True, "jitter_seconds": 2},
+        {"name": "paused", "paused": True, "jitter_seconds": 2, "retry_cap_seconds": 60},
     ]
     requests = [request(**each) for each in fields]
     together = submit_jobs(connection, requests, source="api")

@@ -233,9 +233,21 @@ def test_retry_delay_doubles_up_to_the_cap_and_is_fully_jittered(
     connection: Connection, failures: int, jitter: float, seconds: float
 ) -> None:
     row = connection.execute(
-        "SELECT extract(epoch FROM retry_delay(%s, 5, 900, %s))::float8", [failures, jitter]
+        "SELECT extract(epoch FROM retry_delay(%s, 'jitter', 5, 900, %s))::float8", [failures, jitter]
     ).fetchone()
     assert row == (pytest.approx(seconds),)
+
+
+@pytest.mark.parametrize(("mode", "seconds"), [("exponential", [5, 10, 20, 900]), ("fixed", [5, 5, 5, 5])])
+def test_retry_delay_without_jitter_is_the_same_each_time(
+    connection: Connection, mode: str, seconds: list[float]
+) -> None:
+    row = connection.execute(
+        "SELECT array_agg(extract(epoch FROM retry_delay(n, %s, 5, 900, 0.1))::float8 ORDER BY n)"
+        " FROM unnest(ARRAY[1, 2, 3, 2147483647]) AS n",
+        [mode],
+    ).fetchone()
+    assert row == (seconds,)
 
 
 @pytest.mark.parametrize("time", ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01 00:00Z"])

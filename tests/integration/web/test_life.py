@@ -20,6 +20,8 @@ PASSED, AHEAD = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
 EDITABLE = {name: kind for name, kind in FIELDS.items() if name not in ("idempotency_key", "paused")}
 NO_TIMES = ["", SECRET, "2026-07-01", "2026-07-01T09:00:00", "0000-01-01T00:00:00Z", "2026-02-30T00:00:00Z"]
 NO_TIME_VALUES = [*NO_TIMES, 5, 1.5, True, [SECRET], {"a": SECRET}]
+RETRY_SECONDS = ("retry_base_seconds", "retry_cap_seconds")
+NO_SECONDS: list[Any] = [0, -1, 31_622_401, float("nan"), float("inf"), 1e300, "5", True, [5], {}]
 NO_WORDS: list[Any] = [None, "", "Skip", SECRET, 5, [], {}]
 COMMANDS = ("pause", "skip-next", "trigger")
 
@@ -156,6 +158,9 @@ def test_patch_changes_what_it_names_and_nothing_else(web: WebServer) -> None:
         "overlap": "queue",
         "jitter_seconds": 2.5,
         "on_lease_loss": "continue",
+        "retry_mode": "exponential",
+        "retry_base_seconds": 2.5,
+        "retry_cap_seconds": 60.0,
     }
     for version, (name, value) in enumerate(changed.items(), start=2):
         answer = patch(web, job, **{name: value})
@@ -198,6 +203,9 @@ def test_wrong_type_in_a_patch_is_named(web: WebServer, rows: psycopg.Connection
         *[({"run_at": value}, ["cron_expr", "run_at"]) for value in (SECRET, 5, AHEAD)],
         *[({"overlap": value}, ["overlap"]) for value in NO_WORDS],
         *[({"on_lease_loss": value}, ["on_lease_loss"]) for value in NO_WORDS],
+        *[({"retry_mode": value}, ["retry_mode"]) for value in NO_WORDS],
+        *[({name: value}, [name]) for name in RETRY_SECONDS for value in NO_SECONDS],
+        ({"retry_base_seconds": 60.5, "retry_cap_seconds": 60}, ["retry_base_seconds"]),
         *[
             ({"jitter_seconds": jitter}, ["jitter_seconds"])
             for jitter in (None, -1, -0.001, 86_400.5, float("nan"), float("inf"), 1e300, "5", True, [5])
