@@ -37,11 +37,11 @@ def _lines(seen: Explanation) -> Iterator[str]:
 
 def _heading(seen: Explanation) -> str:
     """What is asked most: how its run fared, where there is one."""
-    words = seen.outcome.replace("_", " ").upper()
+    words = _words(seen.outcome).upper()
     if not seen.run:
         return words
-    status = seen.run.status.upper()
-    return status if words == "RAN" else f"{words}, {status}"
+    ended = _words(seen.run.outcome or seen.run.status).upper()
+    return ended if words == "RAN" else f"{words}, {ended}"
 
 
 def _time(seen: Explanation) -> str:
@@ -51,9 +51,19 @@ def _time(seen: Explanation) -> str:
     return utc if zone == "UTC" else f"{local_text(seen.local)} {zone}, {utc}"
 
 
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
 def _run(run: RunRow) -> str:
-    code = "" if run.exit_code is None else f", exit code {run.exit_code}"
-    return f"{run.id} {run.status}{code}"
+    """Its status, how it ended where that is more, and with which code."""
+    facts: list[str] = [run.status]
+    if run.outcome and run.outcome != run.status:
+        facts.append(_words(run.outcome))
+    for name, code in (("exit code", run.exit_code), ("signal", run.signal), ("HTTP status", run.http_status)):
+        if code is not None:
+            facts.append(f"{name} {code}")
+    return f"{run.id} {', '.join(facts)}"
 
 
 def _gap(gap: Gap, paused_until: datetime | None) -> str:

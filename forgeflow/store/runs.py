@@ -86,7 +86,12 @@ class RunRow:
     worker_id: str | None
     lease_expires: datetime | None
     next_attempt_at: datetime | None
+    outcome: str | None
     exit_code: int | None
+    signal: int | None
+    http_status: int | None
+    progress: int | None
+    progress_note: str | None
     error: str | None
     error_type: str | None
     retry_of: UUID | None
@@ -107,7 +112,10 @@ class AttemptRow:
     started_at: datetime
     ended_at: datetime
     charged: bool
+    outcome: str
     exit_code: int | None
+    signal: int | None
+    http_status: int | None
     error: str
     error_type: str
     output_head: str
@@ -187,20 +195,21 @@ class TurnResult:
 WHOLE_QUEUE = Bounds(f"{{{','.join(['-infinity'] * 9)}}}", f"{{{','.join([str(UUID(int=0))] * 9)}}}")
 
 
+def _report(ending: Ending) -> dict[str, Any]:
+    """What every ending says; a code that it has not is left out, for most have one of the three."""
+    codes = {"exit_code": ending.exit_code, "signal": ending.signal, "http_status": ending.http_status}
+    return {
+        "id": str(ending.run_id),
+        "attempt": ending.attempt,
+        **{name: code for name, code in codes.items() if code is not None},
+        "output_head": ending.output.head,
+        "output_tail": ending.output.tail,
+        "output_bytes": ending.output.total_bytes,
+    }
+
+
 def _finish_reports(reports: Sequence[Ending]) -> Jsonb:
-    return Jsonb(
-        [
-            {
-                "id": str(report.run_id),
-                "attempt": report.attempt,
-                "exit_code": report.exit_code,
-                "output_head": report.output.head,
-                "output_tail": report.output.tail,
-                "output_bytes": report.output.total_bytes,
-            }
-            for report in reports
-        ]
-    )
+    return Jsonb([_report(report) for report in reports])
 
 
 def _fail_reports(reports: Sequence[Ending]) -> Jsonb:
@@ -209,12 +218,7 @@ def _fail_reports(reports: Sequence[Ending]) -> Jsonb:
         failure = report.failure or Failure("failed", "failed", charged=True)
         rows.append(
             {
-                "id": str(report.run_id),
-                "attempt": report.attempt,
-                "exit_code": report.exit_code,
-                "output_head": report.output.head,
-                "output_tail": report.output.tail,
-                "output_bytes": report.output.total_bytes,
+                **_report(report),
                 "begun": report.is_begun,
                 "charged": failure.charged,
                 "error": failure.error,

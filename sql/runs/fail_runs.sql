@@ -10,8 +10,8 @@
 -- why: begun keeps its place in the queue and leaves no attempts row
 WITH report AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(reports)s::jsonb)
-        AS r(id uuid, attempt int, exit_code int, output_head text, output_tail text, output_bytes bigint,
-             begun bool, charged bool, error text, error_type text)),
+        AS r(id uuid, attempt int, exit_code int, signal int, http_status int, output_head text, output_tail text,
+             output_bytes bigint, begun bool, charged bool, error text, error_type text)),
 job AS MATERIALIZED (
     SELECT id, status, retry_mode, coalesce(retry_base_seconds, %(retry_base)s::float8) AS retry_base,
            coalesce(retry_cap_seconds, greatest(%(retry_cap)s::float8, retry_base_seconds)) AS retry_cap
@@ -20,8 +20,9 @@ job AS MATERIALIZED (
      ORDER BY id
        FOR SHARE),
 owned AS MATERIALIZED (
-    SELECT q.id, q.attempt, q.boot_id, q.child, q.started_at, q.has_follower, w.worker_id, r.begun, r.charged, r.exit_code, r.error,
-           r.error_type, r.output_head, r.output_tail, r.output_bytes, q.failures + r.charged::int AS failures,
+    SELECT q.id, q.attempt, q.boot_id, q.child, q.started_at, q.has_follower, w.worker_id, r.begun, r.charged,
+           r.exit_code, r.signal, r.http_status, r.error, r.error_type, r.output_head, r.output_tail, r.output_bytes,
+           q.failures + r.charged::int AS failures,
            CASE WHEN q.cancel_requested_at IS NOT NULL THEN 'cancelled'
                 WHEN q.failures + r.charged::int >= q.max_attempts THEN 'dead'
                 WHEN j.status <> 'active' AND q.trigger <> 'manual' THEN 'cancelled'
@@ -39,15 +40,15 @@ owned AS MATERIALIZED (
      ORDER BY q.id
        FOR NO KEY UPDATE OF q),
 remembered AS (
-    INSERT INTO attempts (run_id, attempt, boot_id, child, worker_id, started_at, charged, exit_code, error,
-                          error_type, output_head, output_tail, output_bytes)
-    SELECT id, attempt, boot_id, child, worker_id, started_at, charged, exit_code, error,
-           error_type, output_head, output_tail, output_bytes
+    INSERT INTO attempts (run_id, attempt, boot_id, child, worker_id, started_at, charged, exit_code, signal,
+                          http_status, error, error_type, output_head, output_tail, output_bytes)
+    SELECT id, attempt, boot_id, child, worker_id, started_at, charged, exit_code, signal,
+           http_status, error, error_type, output_head, output_tail, output_bytes
       FROM owned WHERE status = 'pending' AND begun),
 retried AS (
     UPDATE queue AS q
        SET boot_id = NULL, child = NULL, started_at = NULL, failures = o.failures,
-           interruptions = q.interruptions + (o.begun AND NOT o.charged)::int,
+           interruptions = q.interruptions + (o.begun AND NOT o.charged)::int, progress = NULL, progress_note = NULL,
            run_after = CASE WHEN o.begun THEN clock_timestamp() + o.delay ELSE q.run_after END
       FROM owned AS o
      WHERE q.id = o.id AND o.status = 'pending'
@@ -58,13 +59,12 @@ kept AS (
     INSERT INTO finished_runs
            (id, job_id, job_version, priority, scheduled_for, tick_at, trigger, is_catch_up, retry_of, max_attempts,
             attempt, failures, interruptions, boot_id, child, worker_id, started_at, cancel_requested_at, payload,
-            status, exit_code, error, error_type, output_head, output_tail, output_bytes)
+            status, exit_code, signal, http_status, error, error_type, output_head, output_tail, output_bytes)
     SELECT d.id, d.job_id, d.job_version, d.priority, d.scheduled_for, d.tick_at, d.trigger, d.is_catch_up,
            d.retry_of, d.max_attempts, d.attempt, o.failures, d.interruptions, d.boot_id, d.child, o.worker_id,
-           d.started_at, d.cancel_requested_at, d.payload, o.status, o.exit_code,
+           d.started_at, d.cancel_requested_at, d.payload, o.status, o.exit_code, o.signal, o.http_status,
            CASE WHEN o.status = 'cancelled' THEN coalesce('stopped: ' || d.cancel_reason, o.error) ELSE o.error END,
-           o.error_type, o.output_head,
-           o.output_tail, o.output_bytes
+           o.error_type, o.output_head, o.output_tail, o.output_bytes
       FROM removed AS d JOIN owned AS o ON o.id = d.id)
 SELECT o.id, o.status, extract(epoch FROM r.delay)::float8 AS retry_in_seconds, o.begun,
        o.has_follower AND o.status <> 'pending' AS frees_held

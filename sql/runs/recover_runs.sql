@@ -45,7 +45,7 @@ remembered AS (
 retried AS (
     UPDATE queue AS q
        SET boot_id = NULL, child = NULL, started_at = NULL, failures = o.failures_now,
-           interruptions = q.interruptions + (o.begun AND NOT o.charged)::int,
+           interruptions = q.interruptions + (o.begun AND NOT o.charged)::int, progress = NULL, progress_note = NULL,
            run_after = CASE WHEN o.begun THEN clock_timestamp() + o.delay ELSE q.run_after END,
            is_suspect = q.is_suspect OR o.is_suspect_now
       FROM owned AS o

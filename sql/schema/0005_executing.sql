@@ -50,7 +50,8 @@ CREATE TABLE output_chunks (
 );
 CREATE INDEX output_chunks_age_idx ON output_chunks (added_at);
 
--- What an attempt came to, in one word: the finer error_type stands beside it.
+-- What an attempt came to, in one word: the finer error_type stands beside it. The status is that of the run when it
+-- was its last attempt, else NULL.
 CREATE FUNCTION outcome_of(status text, error_type text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT CASE WHEN status IN ('pending', 'running') THEN NULL
                 WHEN status IN ('succeeded', 'cancelled') THEN status

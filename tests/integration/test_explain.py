@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from forgeflow.cli.main import cli
 from forgeflow.config import Config
+from forgeflow.domain.run import Ending, Failure
 from forgeflow.scheduler.ticks import TickPasses
 from forgeflow.service import lifecycle
 from forgeflow.service.explain import explain_tick
@@ -23,6 +24,7 @@ from forgeflow.service.upcoming import preview_job
 from forgeflow.store.connection import Connection
 from forgeflow.web.api.documents import explanation_document, upcoming_document
 from tests.support.commands import SECRET, command, environment, refused, run
+from tests.support.scenario import claim, fail, make_worker
 from tests.support.wire import Mode, Wire
 from tests.support.work import only_run, submit
 
@@ -103,6 +105,23 @@ def test_explain_names_the_run_of_a_tick_and_how_it_ended(
     line, *facts = shown(database_url, "explain", "yearly", NEW_YEAR)
     assert line.endswith("late: its run was cancelled, never begun: its job was paused")
     assert facts[-1] == f"run   {run_id} cancelled"
+
+
+def test_explain_says_how_a_run_ended_and_with_which_code(
+    database_url: str, connection: Connection, config: Config
+) -> None:
+    job_id = owe(connection, config, cron_expr=None, run_at=NEW_YEAR, max_attempts=1)
+    owner = make_worker(connection)
+    (claimed,) = claim(connection, owner)
+    late = Failure("timed_out", "still running after 300 s, stopped", charged=True)
+    fail(connection, owner, Ending(claimed.id, claimed.attempt, late, signal=15))
+    line, *facts = shown(database_url, "explain", str(job_id), NEW_YEAR)
+    assert line.startswith("LATE, TIMED OUT  it got its run ")
+    assert line.endswith(": still running after 300 s, stopped")
+    assert facts[-1] == f"run   {claimed.id} dead, timed out, signal 15"
+    told = document(database_url, "explain", str(job_id), NEW_YEAR)["run"]
+    expected = {"status": "dead", "outcome": "timed_out", "exit_code": None, "signal": 15, "http_status": None}
+    assert told == {"id": str(claimed.id), **expected}
 
 
 def test_explain_of_a_pause_tells_its_reason_and_that_it_goes_on(database_url: str, connection: Connection) -> None:

@@ -223,6 +223,7 @@ def end_run(
     *,
     worker_id: str = "node-a",
     error: str | None = None,
+    error_type: str = "failed",
 ) -> None:
     """As if a worker had ended it."""
     connection.execute(
@@ -232,6 +233,6 @@ def end_run(
                                       exit_code, error, error_type, output_head, output_bytes)
            SELECT id, job_id, job_version, priority, scheduled_for, trigger, is_catch_up, max_attempts,
                   greatest(attempt, 1), CASE %s WHEN 'dead' THEN max_attempts ELSE 0 END, 0, %s,
-                  coalesce(started_at, scheduled_for), %s, 1, %s, 'failed', 'some output', 11 FROM gone""",
-        [run_id, status, worker_id, status, error],
+                  coalesce(started_at, scheduled_for), %s, 1, %s, %s, 'some output', 11 FROM gone""",
+        [run_id, status, worker_id, status, error, error_type],
     )

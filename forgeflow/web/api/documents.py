@@ -70,6 +70,13 @@ def _seconds_between(start: datetime | None, end: datetime | None) -> float | No
     return None if start is None or end is None else (end - start).total_seconds()
 
 
+def _progress(run: RunRow) -> Document | None:
+    """What a running run last said of itself."""
+    if run.progress is None and run.progress_note is None:
+        return None
+    return {"percent": run.progress, "note": run.progress_note}
+
+
 def run_document(run: RunRow) -> Document:
     """A run without its output, as lists show it."""
     return {
@@ -92,10 +99,15 @@ def run_document(run: RunRow) -> Document:
         "next_attempt_at": time_text(run.next_attempt_at),
         "is_held": run.is_held,
         "payload": run.payload,
+        "outcome": run.outcome,
         "exit_code": run.exit_code,
+        "signal": run.signal,
+        "http_status": run.http_status,
+        "progress": _progress(run),
         "error": run.error,
         "error_type": run.error_type,
         "retry_of": str(run.retry_of) if run.retry_of else None,
+        "cancel_requested_at": time_text(run.cancel_requested_at),
     }
 
 
@@ -115,7 +127,10 @@ def attempt_document(attempt: AttemptRow) -> Document:
         "started_at": time_text(attempt.started_at),
         "ended_at": time_text(attempt.ended_at),
         "charged": attempt.charged,
+        "outcome": attempt.outcome,
         "exit_code": attempt.exit_code,
+        "signal": attempt.signal,
+        "http_status": attempt.http_status,
         "error": attempt.error,
         "error_type": attempt.error_type,
         **_output(attempt.output_head, attempt.output_tail, attempt.output_bytes),
@@ -169,6 +184,11 @@ def upcoming_document(upcoming: Upcoming) -> Document:
     }
 
 
+def _explained_run(run: RunRow) -> Document:
+    names = ("status", "outcome", "exit_code", "signal", "http_status")
+    return {"id": str(run.id), **{name: getattr(run, name) for name in names}}
+
+
 def explanation_document(seen: Explanation) -> Document:
     run = seen.run
     return {
@@ -179,7 +199,7 @@ def explanation_document(seen: Explanation) -> Document:
         "timezone": seen.job.timezone,
         "outcome": seen.outcome,
         "reason": seen.reason,
-        "run": {"id": str(run.id), "status": run.status} if run else None,
+        "run": _explained_run(run) if run else None,
         "fired_at": time_text(seen.fired_at),
         "delay_seconds": _seconds_between(seen.at, run.started_at) if run else None,
         "blocked_by": str(seen.blocked_by) if seen.blocked_by else None,

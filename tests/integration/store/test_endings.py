@@ -14,7 +14,7 @@ from forgeflow.service.jobs import get_job
 from forgeflow.service.lifecycle import cancel_job, pause_job, resume_job, trigger_job
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
-from forgeflow.store.runs import ClaimedRun, Owner
+from forgeflow.store.runs import AttemptRow, ClaimedRun, Owner, RunRow
 from tests.support.scenario import (
     claim,
     fail,
@@ -47,6 +47,36 @@ def test_finish_keeps_output_exit_code_and_owner(connection: Connection) -> None
     assert row.finished_at
     assert row.started_at
     assert row.finished_at >= row.started_at
+
+
+def test_codes_of_an_ending_are_kept_by_its_run_and_by_its_attempt(connection: Connection) -> None:
+    owner, run = claim_one(connection)
+    late = Failure("failed", "answered 503", charged=True)
+    fail(connection, owner, Ending(run.id, run.attempt, late, http_status=503))
+    (again,) = wait_for(lambda: claim(connection, owner), why="its retry is due")
+    killed = Failure("signalled", "ended by signal 9", charged=True)
+    fail(connection, owner, Ending(run.id, again.attempt, killed, signal=9))
+    (last,) = wait_for(lambda: claim(connection, owner), why="its last retry is due")
+    finish(connection, owner, Ending(run.id, last.attempt, None, http_status=204))
+    shown: list[RunRow | AttemptRow] = [*runs.list_attempts(connection, run_id=run.id), look(connection, run.id)]
+    ended = [(one.outcome, one.exit_code, one.signal, one.http_status) for one in shown]
+    assert ended == [
+        ("failed", None, None, 503),
+        ("crashed", None, 9, None),
+        ("succeeded", None, None, 204),
+    ]
+
+
+@pytest.mark.parametrize("end", [fail, lambda connection, owner, _: recover(connection, owner, all_begun=True)])
+def test_next_attempt_does_not_begin_with_the_progress_of_the_last(
+    connection: Connection, end: Callable[[Connection, Owner, Ending], object]
+) -> None:
+    owner, run = claim_one(connection)
+    connection.execute("UPDATE queue SET progress = 42, progress_note = 'page 3'")
+    assert (look(connection, run.id).progress, look(connection, run.id).progress_note) == (42, "page 3")
+    end(connection, owner, failure(run))
+    assert look(connection, run.id).status == "pending"
+    assert (look(connection, run.id).progress, look(connection, run.id).progress_note) == (None, None)
 
 
 LATE: list[tuple[str, Callable[[Connection, Owner, ClaimedRun], object]]] = [

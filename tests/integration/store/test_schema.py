@@ -250,6 +250,35 @@ def test_retry_delay_without_jitter_is_the_same_each_time(
     assert row == (seconds,)
 
 
+OUTCOMES = {
+    "failed": "failed internal refused",
+    "timed_out": "timed_out",
+    "crashed": "crashed wedged signalled memory",
+    "lost": "lost",
+    "cancelled": "cancelled",
+    "interrupted": "interrupted fenced",
+    "could_not_start": "not_found not_started unsupported",
+}
+
+
+@pytest.mark.parametrize(("outcome", "error_types"), OUTCOMES.items())
+def test_every_type_of_error_has_its_outcome(connection: Connection, outcome: str, error_types: str) -> None:
+    """Of a run that is dead, and of an attempt that was not its run's last."""
+    rows = connection.execute(
+        "SELECT outcome_of('dead', kind), outcome_of(NULL, kind), outcome_of('pending', kind)"
+        " FROM unnest(%s::text[]) AS kind",
+        [error_types.split()],
+    ).fetchall()
+    assert set(rows) == {(outcome, outcome, None)}
+
+
+def test_run_that_was_cancelled_or_succeeded_has_that_for_its_outcome(connection: Connection) -> None:
+    row = connection.execute(
+        "SELECT outcome_of('cancelled', 'timed_out'), outcome_of('succeeded', NULL), outcome_of('running', NULL)"
+    ).fetchone()
+    assert row == ("cancelled", "succeeded", None)
+
+
 @pytest.mark.parametrize("time", ["infinity", "-infinity", "0044-03-15 BC", "10000-01-01 00:00Z"])
 def test_times_that_python_cannot_read_are_refused(connection: Connection, time: str) -> None:
     """One such row would end every pass of the scheduler, for everybody."""

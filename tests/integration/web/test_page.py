@@ -74,6 +74,11 @@ def test_page_shows_counts_runs_and_next_ticks(web: WebServer, rows: psycopg.Con
     assert {"0 3 * * *", "Asia/Kolkata", "once", "2099-12-31 23:59:59"} <= set(ticks)
 
 
+def test_page_says_how_a_dead_run_ended(web: WebServer, rows: psycopg.Connection[Any]) -> None:
+    end_run(rows, web.submit()["latest_run_id"], "dead", error_type="timed_out")
+    assert "dead, timed out" in [text.strip() for text in Outline(web.get("/").text).texts]
+
+
 def test_empty_page_says_what_to_do(web: WebServer) -> None:
     texts = Outline(web.get("/").text).texts
     assert "No node is alive: nothing runs until one is started." in texts

@@ -21,7 +21,8 @@ JOB_FIELDS = {
 RUN_FIELDS = {
     *("id", "job_id", "job_name", "status", "attempt", "max_attempts", "trigger", "is_catch_up", "scheduled_for"),
     *("started_at", "finished_at", "delay_seconds", "duration_seconds", "worker_id", "lease_expires"),
-    *("next_attempt_at", "exit_code", "error", "error_type", "retry_of", "output", "output_truncated", "attempts"),
+    *("next_attempt_at", "outcome", "exit_code", "signal", "http_status", "progress", "error", "error_type"),
+    *("cancel_requested_at", "retry_of", "output", "output_truncated", "attempts"),
 }
 
 
