@@ -14,6 +14,7 @@ class RunEvent(StrEnum):
     SUCCEED = "succeed"
     FAIL = "fail"  # tries left
     FAIL_LAST = "fail_last"  # no try left
+    POSTPONE = "postpone"  # it asked to be made again later, and has not done so too often
     INTERRUPT = "interrupt"  # we stopped it, or its worker's lease passed with the try not charged
     CANCEL = "cancel"
 
@@ -38,12 +39,14 @@ RUN_TRANSITIONS: dict[tuple[RunStatus, RunEvent], RunStatus | None] = {
     (_P, RunEvent.SUCCEED): None,
     (_P, RunEvent.FAIL): None,
     (_P, RunEvent.FAIL_LAST): None,
+    (_P, RunEvent.POSTPONE): None,
     (_P, RunEvent.INTERRUPT): None,
     (_P, RunEvent.CANCEL): RunStatus.CANCELLED,
     (_R, RunEvent.CLAIM): None,
     (_R, RunEvent.SUCCEED): RunStatus.SUCCEEDED,
     (_R, RunEvent.FAIL): RunStatus.PENDING,
     (_R, RunEvent.FAIL_LAST): RunStatus.DEAD,
+    (_R, RunEvent.POSTPONE): RunStatus.PENDING,
     (_R, RunEvent.INTERRUPT): RunStatus.PENDING,
     (_R, RunEvent.CANCEL): None,  # only asked for: the worker ends it, as whatever it then is
     **{(final, event): None for final in _FINAL for event in RunEvent},

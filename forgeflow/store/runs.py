@@ -212,6 +212,12 @@ def _finish_reports(reports: Sequence[Ending]) -> Jsonb:
     return Jsonb([_report(report) for report in reports])
 
 
+def _postponement(failure: Failure) -> dict[str, Any]:
+    if not failure.is_later:
+        return {}
+    return {"is_later": True, "retry_after": failure.retry_after_seconds}
+
+
 def _fail_reports(reports: Sequence[Ending]) -> Jsonb:
     rows = []
     for report in reports:
@@ -223,6 +229,7 @@ def _fail_reports(reports: Sequence[Ending]) -> Jsonb:
                 "charged": failure.charged,
                 "error": failure.error,
                 "error_type": failure.error_type,
+                **_postponement(failure),
             }
         )
     return Jsonb(rows)

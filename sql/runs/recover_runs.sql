@@ -31,7 +31,7 @@ owned AS MATERIALIZED (
            m.failures + (m.begun AND %(charged)s::bool)::int AS failures_now,
            CASE WHEN m.cancel_requested_at IS NOT NULL THEN 'cancelled'
                 WHEN m.failures + (m.begun AND %(charged)s::bool)::int >= m.max_attempts THEN 'dead'
-                WHEN m.job_status <> 'active' AND m.trigger <> 'manual' THEN 'cancelled'
+                WHEN m.job_status <> 'active' AND m.trigger NOT IN ('manual', 'retry') THEN 'cancelled'
                 WHEN m.job_status = 'cancelled' THEN 'cancelled'
                 ELSE 'pending' END AS status,
            CASE WHEN m.begun AND %(charged)s::bool

@@ -107,6 +107,11 @@ def failure(run: ClaimedRun, kind: str = "failed", *, charged: bool = True) -> E
     return Ending(run.id, run.attempt, Failure(kind, f"it {kind}", charged=charged), 1)
 
 
+def postponement(run: ClaimedRun, retry_after: float | None = None) -> Ending:
+    late = Failure("failed", "asked for later", charged=True, is_later=True, retry_after_seconds=retry_after)
+    return Ending(run.id, run.attempt, late, 75)
+
+
 def finish(connection: Connection, owner: Owner, *endings: Ending) -> list[UUID]:
     rows = runs.finish_runs(connection, boot_id=owner.boot_id, child=owner.child, reports=endings)
     return [row.id for row in rows]

@@ -24,6 +24,7 @@ from tests.support.scenario import (
     make_job,
     make_runs,
     make_worker,
+    postponement,
     recover,
     success,
 )
@@ -326,6 +327,8 @@ class World:
             case RunEvent.FAIL_LAST:
                 self.connection.execute("UPDATE queue SET max_attempts = failures + 1")
                 fail(self.connection, self.owner, failure(self.run))
+            case RunEvent.POSTPONE:
+                fail(self.connection, self.owner, postponement(self.run))
             case RunEvent.INTERRUPT:
                 fail(self.connection, self.owner, failure(self.run, "interrupted", charged=False))
             case RunEvent.CANCEL:
