@@ -76,6 +76,18 @@ class StatusConflict(Conflict):
     """The object's status does not answer this event."""
 
 
+class RunFinished(Conflict):
+    """The run has come to its end, which nothing changes."""
+
+
+class RunNotFinished(Conflict):
+    """The run has not come to its end."""
+
+
+class SelectionChanged(Conflict):
+    """There is more to be changed at once than the caller expects."""
+
+
 class VersionMismatch(Conflict):
     """The object was changed since the version that the caller knows."""
 

@@ -17,6 +17,7 @@ class RunEvent(StrEnum):
     POSTPONE = "postpone"  # it asked to be made again later, and has not done so too often
     INTERRUPT = "interrupt"  # we stopped it, or its worker's lease passed with the try not charged
     CANCEL = "cancel"
+    RETRY = "retry"  # another run is made for one that has ended, which stays what it is
 
 
 class JobStatus(StrEnum):
@@ -42,6 +43,7 @@ RUN_TRANSITIONS: dict[tuple[RunStatus, RunEvent], RunStatus | None] = {
     (_P, RunEvent.POSTPONE): None,
     (_P, RunEvent.INTERRUPT): None,
     (_P, RunEvent.CANCEL): RunStatus.CANCELLED,
+    (_P, RunEvent.RETRY): None,
     (_R, RunEvent.CLAIM): None,
     (_R, RunEvent.SUCCEED): RunStatus.SUCCEEDED,
     (_R, RunEvent.FAIL): RunStatus.PENDING,
@@ -49,6 +51,7 @@ RUN_TRANSITIONS: dict[tuple[RunStatus, RunEvent], RunStatus | None] = {
     (_R, RunEvent.POSTPONE): RunStatus.PENDING,
     (_R, RunEvent.INTERRUPT): RunStatus.PENDING,
     (_R, RunEvent.CANCEL): None,  # only asked for: the worker ends it, as whatever it then is
+    (_R, RunEvent.RETRY): None,
     **{(final, event): None for final in _FINAL for event in RunEvent},
 }
 

@@ -5,6 +5,7 @@ answered is in force for the next tick.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -30,10 +31,10 @@ from forgeflow.store.runs import RunRow
 from forgeflow.store.ticks import DueJob, Gap
 
 _MOMENT = timedelta(microseconds=1)
-_CANCELLED = "the job is cancelled, which is for good; submit it anew"
+CANCELLED = "the job is cancelled, which is for good; submit it anew"
 
 
-def _lock(connection: Connection, job_id: UUID) -> LockedJob:
+def lock_job(connection: Connection, job_id: UUID) -> LockedJob:
     """The job, held until the end of the transaction, and active when its pause has ended.  Raises NotFound."""
     job = jobs.lock_job(connection, job_id=job_id)
     if job and job.paused_until and job.paused_until <= job.now:
@@ -69,7 +70,7 @@ def _next_status(job: LockedJob, event: JobEvent) -> JobStatus:
     """Raises StatusConflict."""
     status = next_job_status(JobStatus(job.status), event)
     if status is None:
-        raise StatusConflict(_CANCELLED)
+        raise StatusConflict(CANCELLED)
     return status
 
 
@@ -114,7 +115,7 @@ def pause_job(connection: Connection, job_id: UUID, request: PauseRequest | None
     """
     until, reason = (request.until, request.reason) if request else (None, None)
     with transaction(connection):
-        job = _lock(connection, job_id)
+        job = lock_job(connection, job_id)
         status = _next_status(job, JobEvent.PAUSE)
         if until and until <= job.now:
             raise InvalidInput(
@@ -136,7 +137,7 @@ def pause_job(connection: Connection, job_id: UUID, request: PauseRequest | None
 def resume_job(connection: Connection, job_id: UUID) -> JobRow:
     """Ticks from now on; nothing is owed for the pause.  Raises NotFound, StatusConflict."""
     with transaction(connection):
-        job = _lock(connection, job_id)
+        job = lock_job(connection, job_id)
         status = _next_status(job, JobEvent.RESUME)
         if job.status != status:
             ticks.close_gap(connection, job_id=job_id, to_at=job.now, note=job.pause_reason)
@@ -150,7 +151,7 @@ def cancel_job(connection: Connection, job_id: UUID) -> JobRow:
     """No ticks for good; pending runs are cancelled, running ones are stopped.  Raises NotFound."""
     is_stopping = False
     with transaction(connection):
-        job = _lock(connection, job_id)
+        job = lock_job(connection, job_id)
         status = _next_status(job, JobEvent.CANCEL)
         if job.status != status:
             _stop_ticks(connection, job_id, job, "cancelled")
@@ -170,9 +171,9 @@ def skip_next(connection: Connection, job_id: UUID, *, tick_at: datetime | None 
     Raises NotFound, StatusConflict, and Conflict when there is no next tick, or another one than was meant.
     """
     with transaction(connection):
-        job = _lock(connection, job_id)
+        job = lock_job(connection, job_id)
         if job.status == JobStatus.CANCELLED:
-            raise StatusConflict(_CANCELLED)
+            raise StatusConflict(CANCELLED)
         seen = tick_at and ticks.find_tick(connection, job_id=job_id, tick_at=tick_at)
         if not (seen and seen.outcome == "skip_next"):
             tick = None if job.status == JobStatus.PAUSED else job.next_run_at
@@ -191,9 +192,9 @@ def skip_next(connection: Connection, job_id: UUID, *, tick_at: datetime | None 
 def unskip(connection: Connection, job_id: UUID, *, tick_at: datetime | None = None) -> JobRow:
     """Take ticks back in that were taken out and are to come: all, or that one.  Raises NotFound, StatusConflict."""
     with transaction(connection):
-        job = _lock(connection, job_id)
+        job = lock_job(connection, job_id)
         if job.status == JobStatus.CANCELLED:
-            raise StatusConflict(_CANCELLED)
+            raise StatusConflict(CANCELLED)
         back = ticks.unskip_ticks(connection, job_id=job_id, tick_at=tick_at)
         if back and job.status == JobStatus.ACTIVE:
             tick = _next_tick(connection, job_id, _timetable(job), job.now)
@@ -214,11 +215,11 @@ def edit_job(
     """
     is_releasing = False
     with transaction(connection):
-        job = _lock(connection, job_id)
+        job = lock_job(connection, job_id)
         if versions is not None and job.version not in versions:
             raise VersionMismatch(f"the job has version {job.version}, which is not the one that was asked for")
         if job.status == JobStatus.CANCELLED:
-            raise StatusConflict(_CANCELLED)
+            raise StatusConflict(CANCELLED)
         before = _definition(get_job(connection, job_id))
         after = read_job_edit(before, dict(body)).definition()
         if after != before:
@@ -292,28 +293,42 @@ def _trigger_at_once(connection: Connection, job_id: UUID, payload: Mapping[str,
 @repeated
 def _trigger(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None) -> tuple[UUID, bool]:
     """One transaction: the run, and whether others were asked to stop."""
-    is_stopping = False
     with transaction(connection):
-        job = _lock(connection, job_id)
+        job = lock_job(connection, job_id)
         if job.status == JobStatus.CANCELLED:
-            raise StatusConflict(_CANCELLED)
+            raise StatusConflict(CANCELLED)
         own = None if payload is None else read_payload(job.executor, dict(payload))
-        overlap: Overlap = job.overlap  # type: ignore[assignment] # a constraint of the table
-        unfinished = Unfinished()
-        if overlap != "allow":
-            locked = runs.lock_runs(connection, job_id=job_id)
-            unfinished = Unfinished(locked.first_id, locked.running, locked.held)
-        decision = decide_overlap(overlap, unfinished, limit=job.catch_up_limit)
-        if decision.blocked_by:
-            raise Conflict(_say_blocked(job, decision.blocked_by))
-        if decision.is_replacing:
-            runs.end_pending_runs(connection, job_id=job_id, reason=REPLACED)
-            is_stopping = bool(runs.request_cancel(connection, job_id=job_id, reason=REPLACED))
-        run_id = runs.enqueue_run(connection, job_id=job_id, trigger="manual", payload=own, is_held=decision.is_held)
+        room = make_room(connection, job_id, job)
+        run_id = runs.enqueue_run(connection, job_id=job_id, trigger="manual", payload=own, is_held=room.is_held)
         assert run_id, "the job is locked, and not cancelled"
-        if decision.is_held:
-            runs.mark_followed(connection, job_id=job_id)
-    return run_id, is_stopping
+    return run_id, room.is_stopping
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What becomes of a run that is made by hand: whether it has to wait, and whether others are stopped for it."""
+
+    is_held: bool
+    is_stopping: bool
+
+
+def make_room(connection: Connection, job_id: UUID, job: LockedJob) -> Room:
+    """Do what the job's overlap says beside one run more; the job is locked.  Raises Conflict for one in its way."""
+    overlap: Overlap = job.overlap  # type: ignore[assignment] # a constraint of the table
+    if overlap == "allow":
+        return Room(is_held=False, is_stopping=False)
+    locked = runs.lock_runs(connection, job_id=job_id)
+    unfinished = Unfinished(locked.first_id, locked.running, locked.held)
+    decision = decide_overlap(overlap, unfinished, limit=job.catch_up_limit)
+    if decision.blocked_by:
+        raise Conflict(_say_blocked(job, decision.blocked_by))
+    is_stopping = False
+    if decision.is_replacing:
+        runs.end_pending_runs(connection, job_id=job_id, reason=REPLACED)
+        is_stopping = bool(runs.request_cancel(connection, job_id=job_id, reason=REPLACED))
+    if decision.is_held:
+        runs.mark_followed(connection, job_id=job_id)
+    return Room(decision.is_held, is_stopping)
 
 
 def _say_blocked(job: LockedJob, run_id: UUID) -> str:

@@ -2,9 +2,11 @@
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
+from uuid import UUID
 
 from pydantic import (
     BeforeValidator,
@@ -19,6 +21,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from forgeflow.domain.document import MAX_DEPTH, find_problems, pointer, read_object, text_problem
 from forgeflow.domain.instant import read_instant
 from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
+from forgeflow.domain.run import RunStatus
 from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.domain.timetable import Once, Timetable, make_timetable
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
@@ -46,6 +49,19 @@ def _read_time(value: Any) -> Any:
 
 
 Time = Annotated[datetime, BeforeValidator(_read_time)]
+
+ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+
+
+def _read_id(value: Any) -> Any:
+    if value is None or isinstance(value, UUID):
+        return value
+    if not isinstance(value, str) or not ID.fullmatch(value):
+        raise ValueError("expected an id as this API gives them")
+    return UUID(value)
+
+
+Id = Annotated[UUID, BeforeValidator(_read_id)]
 
 _Request = TypeVar("_Request", bound=Body)
 
@@ -117,6 +133,25 @@ class TriggerRequest(Body):
     """What a run that is made by hand has of its own; only `read_trigger_request` makes one."""
 
     payload: dict[str, Any] | None = None
+
+
+class RunFilter(Body):
+    """What the runs have in common that are to be changed; the times are of what they were scheduled for."""
+
+    job_id: Id | None = None
+    status: Literal["pending", "running", "succeeded", "dead", "cancelled"] | None = None
+    since: Time | None = None
+    until: Time | None = None
+
+
+class BulkRequest(Body):
+    """What shall be done to many runs; only `read_bulk_request` makes one."""
+
+    action: Literal["retry", "cancel"]
+    ids: list[Id] | None = Field(default=None, min_length=1, max_length=10_000)
+    filter: RunFilter | None = None
+    expected_count: int | None = Field(default=None, ge=0)
+    dry_run: bool = False
 
 
 class SkipRequest(Body):
@@ -287,6 +322,39 @@ def read_pause_request(body: dict[str, Any]) -> PauseRequest:
 def read_trigger_request(body: dict[str, Any]) -> TriggerRequest:
     """Raises InvalidInput, which names every bad field but those of the payload: they depend on the job."""
     return _read(TriggerRequest, body, "trigger")
+
+
+# Which runs each action can change.
+_CHANGEABLE = {"retry": ("dead", "succeeded", "cancelled"), "cancel": ("pending", "running")}
+
+
+def read_bulk_request(body: dict[str, Any]) -> BulkRequest:
+    """Raises InvalidInput, which names every bad field."""
+    return _read(BulkRequest, body, "request", _selection_problems(body))
+
+
+def _selection_problems(body: dict[str, Any]) -> list[FieldProblem]:
+    """What is wrong with the selection as a whole: a script whose variable is empty must not change every run."""
+    asked = body.get("filter")
+    if (body.get("ids") is None) == (asked is None):
+        detail = "expected one of ids and filter"
+        return [FieldProblem(f"#/{name}", detail, "no-selection") for name in ("ids", "filter")]
+    if not isinstance(asked, dict):
+        return []
+    if all(value is None for value in asked.values()):
+        return [FieldProblem("#/filter", "is empty; expected job_id, status, since or until", "empty-filter")]
+    found = []
+    known, status = _CHANGEABLE.get(str(body.get("action"))), asked.get("status")
+    if known and isinstance(status, str) and status in list(RunStatus) and status not in known:
+        detail = f"expected one of {', '.join(known)} for this action"
+        found.append(FieldProblem("#/filter/status", detail, "unfit-status"))
+    try:
+        since, until = (_read_time(asked.get(name)) for name in ("since", "until"))
+    except ValueError:
+        return found  # pydantic names it
+    if since and until and until < since:
+        found.append(FieldProblem("#/filter/until", "is before since", "window-backward"))
+    return found
 
 
 def read_skip_request(body: dict[str, Any]) -> SkipRequest:

@@ -111,6 +111,15 @@ class SharedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRule:
+    """Whether runs of a job may be made, and beside which others."""
+
+    id: UUID
+    status: str
+    overlap: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobName:
     id: UUID
     name: str
@@ -314,6 +323,11 @@ def lock_job(connection: Connection, *, job_id: UUID) -> LockedJob | None:
 def share_job(connection: Connection, *, job_id: UUID) -> SharedJob | None:
     """Keeps the job from being changed until the end of the transaction."""
     return fetch_one(connection, "jobs/share_job", SharedJob, {"job_id": job_id})
+
+
+def share_jobs(connection: Connection, *, job_ids: Sequence[UUID]) -> list[JobRule]:
+    """Keeps the jobs from being changed until the end of the transaction."""
+    return fetch_all(connection, "jobs/share_jobs", JobRule, {"job_ids": list(job_ids)})
 
 
 def set_status(

@@ -1,6 +1,6 @@
 """Statements about runs: claim, finish, recover, look."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -57,6 +57,15 @@ class FailedRun:
     retry_in_seconds: float | None
     begun: bool
     frees_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledRun:
+    """What somebody cancelled; running still, it was asked to stop."""
+
+    id: UUID
+    status: str
+    frees_held: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +181,38 @@ class JobRuns(LockedRuns):
 class UnfinishedRow:
     job_id: UUID
     run_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRow:
+    """A finished run that is held; `job_overlap` is None when its job is not there any more."""
+
+    id: UUID
+    job_id: UUID
+    status: str
+    job_overlap: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetriesOf:
+    """Which runs have retried a finished one; `fits`: its own payload is one that its job takes."""
+
+    id: UUID
+    unfinished_id: UUID | None
+    ended_id: UUID | None
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRetry:
+    id: UUID
+    retry_of: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RunIsAt:
+    id: UUID
+    status: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,8 +430,62 @@ def request_cancel(connection: Connection, *, job_id: UUID, reason: str) -> list
     return fetch_all(connection, "runs/request_cancel", RowId, {"job_id": job_id, "reason": reason})
 
 
+def cancel_runs(
+    connection: Connection, *, run_ids: Collection[UUID], statuses: Collection[str], reason: str
+) -> list[CancelledRun]:
+    """End what waits, ask what is running to stop; of all these runs those that have one of the statuses."""
+    parameters = {"run_ids": list(run_ids), "statuses": list(statuses), "reason": reason}
+    return fetch_all(connection, "runs/cancel_runs", CancelledRun, parameters)
+
+
+def lock_finished(connection: Connection, *, run_ids: Sequence[UUID]) -> list[FinishedRow]:
+    """Those of the runs that have finished, held until the end of the transaction; waits for whoever retries one."""
+    return fetch_all(connection, "runs/lock_finished", FinishedRow, {"run_ids": list(run_ids)})
+
+
+def find_retries(connection: Connection, *, run_ids: Sequence[UUID]) -> list[RetriesOf]:
+    return fetch_all(connection, "runs/find_retries", RetriesOf, {"run_ids": list(run_ids)})
+
+
+def retry_runs(connection: Connection, *, run_ids: Sequence[UUID], is_held: bool) -> list[MadeRetry]:
+    """Runs that do again what those finished ones were to do; they and their jobs are locked before."""
+    return fetch_all(connection, "runs/retry_runs", MadeRetry, {"run_ids": list(run_ids), "is_held": is_held})
+
+
+def select_finished(
+    connection: Connection,
+    *,
+    job_id: UUID | None,
+    status: str,
+    since: datetime | None,
+    until: datetime | None,
+    max_rows: int,
+) -> list[RowId]:
+    """Finished runs that nobody has retried, by what they were scheduled for, oldest first."""
+    parameters = {"job_id": job_id, "status": status, "since": since, "until": until, "max_rows": max_rows}
+    return fetch_all(connection, "runs/select_finished", RowId, parameters, prepare=False)
+
+
+def select_unfinished(
+    connection: Connection,
+    *,
+    job_id: UUID | None,
+    status: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    max_rows: int,
+) -> list[RowId]:
+    """Unfinished runs by what they are scheduled for, oldest first."""
+    parameters = {"job_id": job_id, "status": status, "since": since, "until": until, "max_rows": max_rows}
+    return fetch_all(connection, "runs/select_unfinished", RowId, parameters, prepare=False)
+
+
 def get_run(connection: Connection, *, run_id: UUID) -> RunRow | None:
     return fetch_one(connection, "runs/get_run", RunRow, {"run_id": run_id})
+
+
+def run_statuses(connection: Connection, *, run_ids: Collection[UUID]) -> list[RunIsAt]:
+    return fetch_all(connection, "runs/run_statuses", RunIsAt, {"run_ids": list(run_ids)})
 
 
 def list_runs(

@@ -28,8 +28,8 @@ def stored(connection: Connection) -> list[int]:
     return list(row)
 
 
-def count_told(listener: Connection, connection: Connection, act: Callable[[], object]) -> int:
-    """How many notifications an act sends."""
+def told(listener: Connection, connection: Connection, act: Callable[[], object]) -> list[str]:
+    """What an act tells the nodes."""
     listen(listener, "forgeflow_due")
     act()
     connection.execute("NOTIFY forgeflow_due, 'end'")
@@ -38,5 +38,11 @@ def count_told(listener: Connection, connection: Connection, act: Callable[[], o
         if note.payload == "end":
             break
         words.append(note.payload)
+    return words
+
+
+def count_told(listener: Connection, connection: Connection, act: Callable[[], object]) -> int:
+    """How many notifications an act sends, all of them of due runs."""
+    words = told(listener, connection, act)
     assert set(words) <= {""}
     return len(words)

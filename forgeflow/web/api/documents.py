@@ -7,6 +7,7 @@ from forgeflow.domain.preview import Fire, Preview
 from forgeflow.service.explain import Explanation
 from forgeflow.service.overview import Counts
 from forgeflow.service.runs import RunDetail
+from forgeflow.service.selection import BulkResult
 from forgeflow.service.upcoming import Upcoming, describe_job
 from forgeflow.store.jobs import JobRow
 from forgeflow.store.nodes import NodeRow
@@ -143,6 +144,16 @@ def run_detail_document(detail: RunDetail) -> Document:
         **run_document(run),
         **_output(run.output_head, run.output_tail, run.output_bytes),
         "attempts": [attempt_document(attempt) for attempt in detail.attempts],
+    }
+
+
+def bulk_document(action: str, result: BulkResult) -> Document:
+    return {
+        "action": action,
+        "dry_run": False,
+        "selected": result.selected,
+        "done": result.done,
+        "skipped": [{"id": str(one.run_id), "reason": one.reason} for one in result.skipped],
     }
 
 

@@ -8,6 +8,7 @@ from flask import request
 from forgeflow.domain.preview import DEFAULT_COUNT, MAX_COUNT
 from forgeflow.domain.run import RunStatus
 from forgeflow.errors import FieldProblem, InvalidInput
+from forgeflow.service.requests import ID
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -62,7 +63,7 @@ class Query:
         text = self._text(name)
         if text is None:
             return None
-        if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text, re.ASCII):
+        if not ID.fullmatch(text):
             self._refuse(name, "expected an id as this API gives them")
             return None
         return UUID(text)

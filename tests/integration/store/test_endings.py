@@ -12,6 +12,7 @@ from forgeflow.domain.transitions import RUN_TRANSITIONS, RunEvent
 from forgeflow.errors import StatusConflict
 from forgeflow.service.jobs import get_job
 from forgeflow.service.lifecycle import cancel_job, pause_job, resume_job, trigger_job
+from forgeflow.service.retries import retry_runs
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.runs import AttemptRow, ClaimedRun, Owner, RunRow
@@ -332,8 +333,9 @@ class World:
             case RunEvent.INTERRUPT:
                 fail(self.connection, self.owner, failure(self.run, "interrupted", charged=False))
             case RunEvent.CANCEL:
-                runs.cancel_pending_runs(self.connection, job_id=self.job_id, reason="test")
-                runs.request_cancel(self.connection, job_id=self.job_id, reason="test")
+                runs.cancel_runs(self.connection, run_ids=[self.run_id], statuses=list(RunStatus), reason="test")
+            case RunEvent.RETRY:
+                retry_runs(self.connection, [self.run_id])
 
 
 @pytest.mark.parametrize("event", RunEvent)

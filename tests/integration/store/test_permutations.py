@@ -1,14 +1,17 @@
 """Pairs of statements that meet on one run, in every order of their steps."""
 
-from uuid import uuid4
+from collections.abc import Callable
+from uuid import UUID, uuid4
 
 import pytest
 
 from forgeflow.config import Config
+from forgeflow.errors import RunFinished
 from forgeflow.service.lifecycle import cancel_job, pause_job
+from forgeflow.service.runs import cancel_run
 from forgeflow.store import nodes, runs
 from forgeflow.store.connection import Connection
-from forgeflow.store.runs import Owner
+from forgeflow.store.runs import ClaimedRun, Owner
 from tests.support.scenario import (
     claim,
     fail,
@@ -18,10 +21,11 @@ from tests.support.scenario import (
     make_job,
     make_runs,
     make_worker,
+    postponement,
     recover,
     success,
 )
-from tests.support.sessions import ORDERS, play
+from tests.support.sessions import ORDERS, Act, play
 from tests.support.web import empty_tables, open_database
 
 
@@ -34,6 +38,12 @@ def database_url(module_database: str) -> str:
 
 @pytest.fixture(params=ORDERS)
 def order(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[order for order in ORDERS if order.startswith("AB")])
+def late_order(request: pytest.FixtureRequest) -> str:
+    """Both have begun, which changes nothing for anybody: the orders of what follows."""
     return str(request.param)
 
 
@@ -146,22 +156,66 @@ def test_claim_and_cancel(config: Config, connection: Connection, order: str) ->
         assert (row.status, row.attempt) == ("cancelled", 0)
 
 
-def test_recovery_and_pause(config: Config, connection: Connection, order: str) -> None:
-    """No pending run of a paused job is left, whoever is first."""
+def stop(connection: Connection, run_id: UUID) -> bool:
+    """Whether the run was there to be cancelled."""
+    try:
+        cancel_run(connection, run_id)
+    except RunFinished:
+        return False
+    return True
+
+
+def test_claim_and_cancel_of_the_run(config: Config, connection: Connection, late_order: str) -> None:
+    """F57: never begun, or begun and asked to stop."""
+    (run_id,) = make_runs(connection, make_job(connection))
+    owner = make_worker(connection)
+    claimed, _ = play(config, connection, late_order, lambda own: claim(own, owner), lambda own: stop(own, run_id))
+    row = look(connection, run_id)
+    if claimed:
+        assert row.status == "running"
+        assert row.cancel_requested_at
+    else:
+        assert (row.status, row.attempt) == ("cancelled", 0)
+
+
+def test_finish_and_cancel_of_the_run(config: Config, connection: Connection, late_order: str) -> None:
+    """A run that has succeeded stays that; whoever came too late to cancel it is told."""
+    make_runs(connection, make_job(connection))
+    owner = make_worker(connection)
+    (run,) = claim(connection, owner)
+    finished, stopped = play(
+        config, connection, late_order, lambda own: finish(own, owner, success(run)), lambda own: stop(own, run.id)
+    )
+    assert finished == [run.id]
+    row = look(connection, run.id)
+    assert row.status == "succeeded"
+    assert bool(row.cancel_requested_at) is stopped
+
+
+ENDS: dict[str, Callable[[Connection, Owner, ClaimedRun], object]] = {
+    "retry": lambda own, owner, run: fail(own, owner, failure(run)),
+    "postponement": lambda own, owner, run: fail(own, owner, postponement(run)),
+    "recovery": lambda own, owner, _: recover(own, owner, all_begun=True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("what", ["run", "job", "pause"])
+def test_cancel_or_pause_and_what_brings_a_run_back(
+    config: Config, connection: Connection, late_order: str, end: str, what: str
+) -> None:
+    """F58: no pending run of what is cancelled or paused is left, whoever is first."""
     job_id = make_job(connection)
     run_id = runs.enqueue_run(connection, job_id=job_id, trigger="once")
     assert run_id
     owner = make_worker(connection)
-    claim(connection, owner)
-    list(
-        play(
-            config,
-            connection,
-            order,
-            lambda own: recover(own, owner, all_begun=True),
-            lambda own: pause_job(own, job_id),
-        )
-    )
+    (run,) = claim(connection, owner)
+    acts: dict[str, Act] = {
+        "run": lambda own: stop(own, run_id),
+        "job": lambda own: cancel_job(own, job_id),
+        "pause": lambda own: pause_job(own, job_id),
+    }
+    list(play(config, connection, late_order, lambda own: ENDS[end](own, owner, run), acts[what]))
     assert look(connection, run_id).status == "cancelled"
 
 

@@ -31,23 +31,38 @@ def routes() -> list[tuple[str, str]]:
 
 
 ROUTES = routes()
-PREVIEW = "/api/schedule/preview"
+PREVIEW, BULK = "/api/schedule/preview", "/api/runs/bulk"
 COMMANDS = ("pause", "resume", "cancel", "skip-next", "unskip", "trigger")
 CHANGES = [
     *("POST /api/jobs", "PATCH /api/jobs/{job}", f"POST {PREVIEW}"),
     *(f"POST /api/jobs/{{job}}/{name}" for name in COMMANDS),
+    *(f"POST /api/runs/{{run}}/{name}" for name in ("cancel", "retry")),
+    f"POST {BULK}",
 ]
-BODIES = {"/api/jobs": BODY, PREVIEW: '{"cron_expr": "@daily"}', "/api/jobs/{job}": '{"priority": 9}'}
+BODIES = {
+    "/api/jobs": BODY,
+    PREVIEW: '{"cron_expr": "@daily"}',
+    BULK: '{"action": "cancel", "filter": {"status": "pending"}}',
+    "/api/jobs/{job}": '{"priority": 9}',
+}
 
 
-def change(web: WebServer, call: str, job: dict[str, Any], headers: dict[str, str]) -> Answer:
+def subjects(web: WebServer, call: str) -> dict[str, str]:
+    """A job with ticks to come, and a run that the call can change."""
+    run: str = web.submit()["latest_run_id"]
+    if call.endswith("/retry"):
+        assert web.post(f"/api/runs/{run}/cancel").status == 200
+    return {"job": web.submit(cron_expr="0 0 1 1 *")["id"], "run": run}
+
+
+def change(web: WebServer, call: str, of: dict[str, str], headers: dict[str, str]) -> Answer:
     method, _, path = call.partition(" ")
-    return web.request(method, path.format(job=job["id"]), BODIES.get(path, b""), {**JSON, **headers})
+    return web.request(method, path.format(**of), BODIES.get(path, b""), {**JSON, **headers})
 
 
 def test_every_call_that_changes_anything_is_tried_here() -> None:
     changing = [call for call in ROUTES if call[0] not in ("GET", "HEAD", "OPTIONS")]
-    tried = [tuple(call.format(job=NOBODY).split()) for call in CHANGES]
+    tried = [tuple(call.format(job=NOBODY, run=NOBODY).split()) for call in CHANGES]
     assert sorted(changing) == sorted(tried)
 
 
@@ -74,10 +89,10 @@ def test_every_call_that_changes_anything_is_tried_here() -> None:
 def test_page_of_another_origin_changes_nothing(
     web: WebServer, rows: psycopg.Connection[Any], call: str, headers: dict[str, str]
 ) -> None:
-    job = web.submit(cron_expr="0 0 1 1 *")
+    of = subjects(web, call)
     before = table_digest(rows)
     host = f"127.0.0.1:{web.port}"
-    answer = change(web, call, job, {name: value.format(host=host) for name, value in headers.items()})
+    answer = change(web, call, of, {name: value.format(host=host) for name, value in headers.items()})
     assert (answer.status, answer.json()["type"]) == (403, "/problems/cross-origin")
     assert table_digest(rows) == before
 
@@ -94,9 +109,9 @@ def test_page_of_another_origin_changes_nothing(
     ],
 )
 def test_our_own_pages_may_change_things(web: WebServer, call: str, headers: dict[str, str]) -> None:
-    job = web.submit(cron_expr="0 0 1 1 *")
+    of = subjects(web, call)
     host = f"127.0.0.1:{web.port}"
-    answer = change(web, call, job, {name: value.format(host=host) for name, value in headers.items()})
+    answer = change(web, call, of, {name: value.format(host=host) for name, value in headers.items()})
     assert answer.status in (200, 201), answer.text
 
 
