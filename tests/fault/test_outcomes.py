@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from forgeflow.service.runs import get_run
+from forgeflow.service.runs import cancel_run, get_run
 from forgeflow.store.connection import Connection
 from tests.support.processes import NodeProcess
 from tests.support.waiting import wait_for
@@ -35,6 +35,13 @@ def test_every_end_of_a_run_has_its_outcome_and_its_code(
         run = wait_for_status(connection, made[command], expected[1])
         ended = (run.outcome, run.status, run.exit_code, run.signal, bool(run.failures))
         assert ended == expected, command
+
+    unwanted = submit(connection, "exec sleep 60", max_attempts=1)
+    wait_for(lambda: is_running(connection, unwanted), why="it has begun")
+    assert cancel_run(connection, only_run(connection, unwanted).id).is_asked
+    run = wait_for_status(connection, unwanted, "cancelled")
+    assert (run.outcome, run.signal, run.failures) == ("cancelled", signal.SIGTERM, 0)
+    assert run.error == "stopped: somebody asked for it"
 
     stopped = submit(connection, "sleep 60", max_attempts=1)
     wait_for(lambda: is_running(connection, stopped), why="it has begun")
