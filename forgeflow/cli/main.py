@@ -1,6 +1,9 @@
 """`forgeflow`: the command and its subcommands; each imports what it needs when it runs."""
 
 import signal
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, TypeVar
 
 import click
 
@@ -13,6 +16,8 @@ _CONFIG = click.option(
     help="Configuration file; default $FORGEFLOW_CONFIG, ./conf/forgeflow.ini, /etc/forgeflow/forgeflow.ini.",
 )
 
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 _VERSION = click.version_option(__version__, message="%(prog)s %(version)s")
 # Not only the group: forgeflow-master and forgeflow-web are commands of their own.
@@ -228,6 +233,68 @@ def explain(job: str, at: str, config_file: str | None, as_json: bool) -> None:
     from forgeflow.cli.explain import run_explain
 
     exit_with(lambda: run_explain(config_file, job, at, as_json=as_json))
+
+
+def _selecting(statuses: Sequence[str]) -> Callable[[Command], Command]:
+    """The options of a command that changes runs: which ones, and how it goes about it."""
+    options = [
+        click.argument("run_ids", metavar="[RUNS]", nargs=-1),
+        _CONFIG,
+        click.option("--job", metavar="JOB", help="Runs of this job: its name, its id, or how its id begins."),
+        click.option("--status", type=click.Choice(statuses), help="Runs that have this status."),
+        click.option("--since", metavar="WHEN", help="Runs scheduled for then or later: 2h (ago), or a time."),
+        click.option("--until", metavar="WHEN", help="Runs scheduled for then or earlier."),
+        click.option("--dry-run", "is_dry", is_flag=True, help="Only say how many runs it would be."),
+        click.option("--yes", "is_sure", is_flag=True, help="Do not ask before many runs are changed."),
+        _JSON,
+    ]
+    return lambda command: reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+
+
+@cli.command(short_help="Run again what has ended, one run or many.")
+@_selecting(["dead", "succeeded", "cancelled"])
+def retry(config_file: str | None, **asked: Any) -> None:
+    """Run again what has ended: a new run for each, due now, that does what the other one was to do.
+
+    RUNS are whole ids. Without any, options say which runs are meant, dead ones unless --status says otherwise, and of
+    them those that no other run has retried; you are asked before anything is changed. 10,000 runs at most.
+
+    Exit codes: 0 all done, 1 some were skipped, each with a line that says why, or you said no, 2 wrong usage, 3 no
+    such run or job, 4 it has not ended, or its job or another run is in the way, or the database is not migrated,
+    69 the database is unreachable, 78 the configuration is invalid.
+
+    \b
+    Example:
+      forgeflow retry --job nightly --since 24h --dry-run
+      forgeflow retry --status dead --since 2026-07-01T02:00:00Z --yes
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.runs import Asked, change
+
+    exit_with(lambda: change(config_file, Asked("retry", **asked)))
+
+
+@cli.command(short_help="Cancel runs that wait, stop those that are running.")
+@_selecting(["pending", "running"])
+def cancel(config_file: str | None, **asked: Any) -> None:
+    """Cancel runs that wait, and stop those that are running: TERM, worker.kill_grace, KILL. Their jobs go on.
+
+    RUNS are whole ids. Without any, options say which runs are meant, pending and running ones unless --status says
+    otherwise; you are asked before anything is changed. 10,000 runs at most.
+
+    Exit codes: 0 all done, 1 some were skipped, each with a line that says why, or you said no, 2 wrong usage, 3 no
+    such run or job, 4 the run has ended, or the database is not migrated, 69 the database is unreachable, 78 the
+    configuration is invalid.
+
+    \b
+    Example:
+      forgeflow cancel --job nightly --dry-run
+      forgeflow cancel --job nightly --status pending --yes
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.runs import Asked, change
+
+    exit_with(lambda: change(config_file, Asked("cancel", **asked)))
 
 
 @cli.command()

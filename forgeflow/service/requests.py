@@ -54,8 +54,8 @@ ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 def _read_id(value: Any) -> Any:
-    if value is None or isinstance(value, UUID):
-        return value
+    if value is None:
+        return None
     if not isinstance(value, str) or not ID.fullmatch(value):
         raise ValueError("expected an id as this API gives them")
     return UUID(value)
