@@ -157,7 +157,7 @@ class _Inquiry:
             return self._say(Outcome.OVERLAP, why, blocked_by=tick.blocked_by)
         assert tick.run_id
         run = runs.get_run(self._connection, run_id=tick.run_id)
-        became = self._say_run(run) if run else f"run {tick.run_id} is not kept any more"
+        became = self._say_run(run) + self._say_retried(run) if run else f"run {tick.run_id} is not kept any more"
         late_by = tick.fired_at - self._at
         if tick.outcome == Outcome.CAUGHT_UP:
             outcome, why = Outcome.CAUGHT_UP, f"it was missed, and caught up {_span(late_by)} later: "
@@ -186,6 +186,13 @@ class _Inquiry:
             why = "its next try" if run.failures else "its time, by jitter_seconds"
             return f"its run waits for {why}, {self._clock(due)}"
         return "its run waits for a worker"
+
+    def _say_retried(self, run: RunRow) -> str:
+        """Which run did it again, the last one of them."""
+        for seen in runs.find_retries(self._connection, run_ids=[run.id]):
+            if last := seen.unfinished_id or seen.ended_id:
+                return f"; run {last} retried it"
+        return ""
 
     def _say_between(self, timing: PastTiming) -> Explanation:
         inside = make_timetable(

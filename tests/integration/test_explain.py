@@ -20,6 +20,7 @@ from forgeflow.service import lifecycle
 from forgeflow.service.explain import explain_tick
 from forgeflow.service.jobs import get_job
 from forgeflow.service.requests import read_pause_request
+from forgeflow.service.retries import retry_run
 from forgeflow.service.upcoming import preview_job
 from forgeflow.store.connection import Connection
 from forgeflow.web.api.documents import explanation_document, upcoming_document
@@ -119,6 +120,9 @@ def test_explain_says_how_a_run_ended_and_with_which_code(
     assert line.startswith("LATE, TIMED OUT  it got its run ")
     assert line.endswith(": still running after 300 s, stopped")
     assert facts[-1] == f"run   {claimed.id} dead, timed out, signal 15"
+    again = retry_run(connection, claimed.id).id
+    (line, *_) = shown(database_url, "explain", str(job_id), NEW_YEAR)
+    assert line.endswith(f": still running after 300 s, stopped; run {again} retried it")
     told = document(database_url, "explain", str(job_id), NEW_YEAR)["run"]
     expected = {"status": "dead", "outcome": "timed_out", "exit_code": None, "signal": 15, "http_status": None}
     assert told == {"id": str(claimed.id), **expected}

@@ -199,8 +199,10 @@ ENDS: dict[str, Callable[[Connection, Owner, ClaimedRun], object]] = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("what", ["run", "job", "pause"])
+@pytest.mark.parametrize(
+    ("what", "end"),
+    [("run", "retry"), ("pause", "retry"), ("job", "postponement"), ("run", "recovery"), ("pause", "recovery")],
+)
 def test_cancel_or_pause_and_what_brings_a_run_back(
     config: Config, connection: Connection, late_order: str, end: str, what: str
 ) -> None:

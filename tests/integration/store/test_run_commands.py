@@ -21,7 +21,7 @@ from forgeflow.errors import (
 from forgeflow.service.lifecycle import cancel_job, edit_job, pause_job, trigger_job
 from forgeflow.service.requests import read_bulk_request
 from forgeflow.service.retries import retry_run
-from forgeflow.service.runs import cancel_run
+from forgeflow.service.runs import cancel_run, cancel_runs, why_not_cancelled
 from forgeflow.service.selection import BulkResult, change_runs, select_runs
 from forgeflow.store import runs
 from forgeflow.store.connection import Connection
@@ -369,6 +369,16 @@ def test_bulk_cancel_takes_what_its_filter_says(connection: Connection) -> None:
     assert bulk(connection, "cancel", filter={"job_id": str(job_id)}) == BulkResult(2, 2, [])
     assert all(look(connection, run_id).cancel_requested_at for run_id in running)
     assert [look(connection, run_id).status for run_id in others] == ["pending", "pending"]
+
+
+def test_run_that_has_begun_is_not_stopped_by_a_cancel_of_pending_ones(connection: Connection) -> None:
+    """As when it is claimed between the look at what is pending and the cancel."""
+    (run_id,) = make_runs(connection, make_job(connection))
+    claim(connection, make_worker(connection))
+    assert cancel_runs(connection, [run_id], ["pending"]) == []
+    assert look(connection, run_id).cancel_requested_at is None
+    (why,) = why_not_cancelled(connection, [run_id]).values()
+    assert str(why) == "the run has another status by now: running"
 
 
 def test_filter_by_time_goes_by_what_runs_were_scheduled_for(connection: Connection) -> None:
