@@ -240,6 +240,10 @@ class Shell(_Section):
     memory_limit: Annotated[int | None, _or_never(_size(at_most="1024G"))] = None
 
 
+class Secrets(_Section):
+    folder: Annotated[str, _pattern(r"(/.*)?", "the absolute path of a folder, or nothing")] = ""
+
+
 def _check_modules(names: tuple[str, ...]) -> tuple[str, ...]:
     if not all(part.isidentifier() for name in names for part in name.split(".")):
         raise ValueError("expected names of modules such as shop.jobs, with blanks between")
@@ -270,6 +274,7 @@ class Config(BaseModel):
     worker: Worker = Worker()
     retry: Retry = Retry()
     executor_shell: Shell = Shell()
+    executor_secrets: Secrets = Secrets()
     python: Python = Python()
     auth: Auth = Auth()
     log: Log = Log()

@@ -9,7 +9,8 @@ import os
 import re
 import select
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -48,6 +49,21 @@ def _renderers(style: str) -> list[Any]:
     return [_head_first, structlog.processors.JSONRenderer()]
 
 
+# What is done with each line before it goes out; nothing but while a run has secrets.
+_hide: Callable[[str], str] = str
+
+
+@contextmanager
+def hidden_in_log(hide: Callable[[str], str]) -> Iterator[None]:
+    """Every line that this process logs meanwhile goes through `hide`."""
+    global _hide
+    _hide = hide
+    try:
+        yield
+    finally:
+        _hide = str
+
+
 class PatientHandler(logging.Handler):
     """Writes whole lines to stderr and never waits: a reader that is stuck must not stop a master from fencing.
 
@@ -63,7 +79,7 @@ class PatientHandler(logging.Handler):
         self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record) + "\n"
+        line = _hide(self.format(record)) + "\n"
         if self._dropped and self._write(f"forgeflow: {self._dropped} log lines dropped, nobody read them\n"):
             self._dropped = 0
         if not self._write(line):

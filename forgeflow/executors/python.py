@@ -64,12 +64,12 @@ def _failed(run: ClaimedRun, error: BaseException, keeper: OutputKeeper) -> Endi
     way = traceback.TracebackException(type(error), error, own_frame and own_frame.tb_next)
     for part in way.format():
         keeper.feed(part.encode("utf-8", "backslashreplace"))
-    return Ending(run.id, run.attempt, Failure("failed", _last_words(error), charged=True))
+    return Ending(run.id, run.attempt, Failure("failed", _last_words(error, keeper), charged=True))
 
 
-def _last_words(error: BaseException) -> str:
+def _last_words(error: BaseException, keeper: OutputKeeper) -> str:
     try:
-        text = str(error)[:_MAX_ERROR_LENGTH]
+        text = keeper.hidden(str(error))[:_MAX_ERROR_LENGTH]
     except BaseException:  # noqa: BLE001 - user code as well
         text = "(it cannot be shown as text)"
     said = f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from forgeflow.executors.secrets import REFERENCE
 from forgeflow.functions.registry import MAX_NAME_LENGTH
 
 
@@ -31,8 +32,18 @@ def _fit_an_argument(command: str) -> str:
     return command
 
 
+def refuse_secrets(text: str) -> str:
+    """For what is seen by others while the run goes on: in the list of processes, or in logs."""
+    if REFERENCE.search(text):
+        raise ValueError(
+            "refers to a secret, which others would see here; expected secret:NAME in env or stdin of a command, "
+            "in headers or body of a request, or in args of a function"
+        )
+    return text
+
+
 class ShellPayload(Body):
-    command: Annotated[str, AfterValidator(_fit_an_argument)] = Field(min_length=1)
+    command: Annotated[str, AfterValidator(_fit_an_argument), AfterValidator(refuse_secrets)] = Field(min_length=1)
 
 
 class FunctionPayload(Body):

@@ -1,6 +1,6 @@
 """One attempt of a run, from claim to ending."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from forgeflow.domain.pace import WINDOW_SECONDS
 from forgeflow.domain.run import Ending, Failure
 from forgeflow.executors.base import Executor, Orders
 from forgeflow.executors.output import OutputKeeper
+from forgeflow.executors.secrets import Mask, SecretRefused, hidden_in_this_process, read_secrets, references, resolve
 from forgeflow.process.clock import boottime
 from forgeflow.store.runs import ClaimedRun
 from forgeflow.worker.tally import Tally
@@ -18,7 +19,13 @@ log = structlog.get_logger()
 
 
 def execute_run(
-    run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, keeper: OutputKeeper, tally: Tally
+    run: ClaimedRun,
+    executors: Mapping[str, Executor],
+    orders: Orders,
+    keeper: OutputKeeper,
+    tally: Tally,
+    *,
+    secrets_folder: str,
 ) -> Ending:
     """Execute one attempt; whatever happens inside becomes its Ending.  Blocks until nothing of it is left.
 
@@ -28,7 +35,11 @@ def execute_run(
     is_told = tally.admits()
     if is_told:
         log.info("run started", **named(run), job_name=run.job_name, try_number=run.failures + 1)
-    ending = _execute(run, executors, orders, keeper)
+    ending = (
+        _execute_with_secrets(run, names, executors, orders, keeper, secrets_folder)
+        if (names := references(run))
+        else _execute(run, executors, orders, keeper)
+    )
     if keeper.total_bytes:
         ending = replace(ending, output=keeper.output())
     seconds = boottime() - began
@@ -44,6 +55,27 @@ def execute_run(
     else:
         tally.count()
     return ending
+
+
+def _execute_with_secrets(
+    run: ClaimedRun,
+    names: Sequence[str],
+    executors: Mapping[str, Executor],
+    orders: Orders,
+    keeper: OutputKeeper,
+    folder: str,
+) -> Ending:
+    """Read what the run refers to, and hide it in all that the run says."""
+    try:
+        secrets = read_secrets(names, folder)
+    except SecretRefused as error:
+        return Ending(run.id, run.attempt, Failure("not_started", str(error), charged=True))
+    mask = Mask(secrets)
+    keeper.hide(mask)
+    with hidden_in_this_process(mask):
+        ending = _execute(resolve(run, secrets), executors, orders, keeper)
+    failure = ending.failure
+    return replace(ending, failure=replace(failure, error=mask.hide_text(failure.error))) if failure else ending
 
 
 def _execute(run: ClaimedRun, executors: Mapping[str, Executor], orders: Orders, keeper: OutputKeeper) -> Ending:

@@ -218,7 +218,14 @@ def _execute_each(worker: Worker, began: float) -> int:
     while (run := hand.begin()) is not None:
         orders.begin(run)
         keeper = OutputKeeper(worker.config.executor_shell.output_limit)
-        ending = execute_run(run, worker.executors, orders, keeper, worker.tally)
+        ending = execute_run(
+            run,
+            worker.executors,
+            orders,
+            keeper,
+            worker.tally,
+            secrets_folder=worker.config.executor_secrets.folder,
+        )
         hand.end(ending)
         done += 1
         worker.is_scarce = _is_scarce(ending)

@@ -118,6 +118,7 @@ def test_shipped_file_names_every_short_variable_at_its_key() -> None:
 CHANGED = {
     "worker.recycle_runs": "1000",
     "executor.shell.memory_limit": "1G",
+    "executor.secrets.folder": "/etc/secrets",
     "database.schema": "other",
     "server.roles": "worker",
     "server.listen": "127.0.0.1:9",
@@ -303,6 +304,7 @@ def test_sizes(text: str, size: int) -> None:
         ("FORGEFLOW_SCHEDULER_TICK", "3s", "scheduler.tick (…): expected a duration of more than 0 and at most 2s"),
         ("FORGEFLOW_WORKER_ID", "x" * 201, "worker.id (…): expected 200 characters at most"),
         ("FORGEFLOW_EXECUTOR_SHELL_SHELL", "", "executor.shell.shell (…): expected the path of a shell such as"),
+        ("FORGEFLOW_EXECUTOR_SECRETS_FOLDER", "x/y", "executor.secrets.folder (…): expected the absolute path of a"),
         ("FORGEFLOW_PYTHON_MODULES", "shop/jobs.py", "python.modules (…): expected names of modules such as shop.jobs"),
         ("FORGEFLOW_DATABASE_SCHEMA", "Forge;--", "database.schema (…): expected lower-case letters, digits and"),
         ("FORGEFLOW_WORKER_ID", "a\nb", "worker.id (…): expected one line"),

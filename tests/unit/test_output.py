@@ -1,12 +1,18 @@
 """What is kept of a run's output."""
 
+import base64
 import codecs
+import itertools
 import random
+import re
+import threading
+from urllib.parse import quote, quote_plus
 
 import pytest
 
 from forgeflow.domain.run import Output
-from forgeflow.executors.output import OutputKeeper, clean_text
+from forgeflow.executors.output import PIECE_BYTES, OutputKeeper, Piece, clean_text
+from forgeflow.executors.secrets import Mask
 
 
 def keep(data: bytes, limit: int, *, chunk: int = 7) -> OutputKeeper:
@@ -71,3 +77,161 @@ def test_text_is_what_the_incremental_decoder_makes_of_it(cut_after: bool) -> No
         data = bytes(random_bytes.choices(b"a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff\xed\xa0", k=8))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         assert clean_text(data, cut_after=cut_after) == decoder.decode(data, final=not cut_after)
+
+
+# Pieces of what goes on
+
+
+def pieces(keeper: OutputKeeper, *parts: bytes) -> list[Piece]:
+    """What is taken after each part, and in the end."""
+    found = []
+    for part in parts:
+        keeper.feed(part)
+        found.append(keeper.take_piece())
+    return [piece for piece in [*found, keeper.take_piece(is_last=True)] if piece]
+
+
+def test_pieces_are_what_came_since_the_last_one() -> None:
+    assert pieces(OutputKeeper(1000), b"one\n", b"", b"two\n") == [Piece(0, "one\n"), Piece(4, "two\n")]
+
+
+def test_character_cut_at_the_end_of_a_piece_waits_for_the_next() -> None:
+    start, end = b"a\xe2\x82", b"\xacb"
+    assert pieces(OutputKeeper(1000), start, end) == [Piece(0, "a"), Piece(1, "€b")]
+
+
+def test_character_that_is_never_finished_is_in_the_last_piece() -> None:
+    assert pieces(OutputKeeper(1000), b"a\xe2\x82") == [Piece(0, "a"), Piece(1, "\ufffd")]
+
+
+def test_more_than_a_piece_holds_is_its_newest_part_after_a_gap() -> None:
+    keeper = OutputKeeper(10 * PIECE_BYTES)
+    found = pieces(keeper, b"start", b"x" * PIECE_BYTES + b"y" * PIECE_BYTES)
+    assert found == [Piece(0, "start"), Piece(5 + PIECE_BYTES, "y" * PIECE_BYTES)]
+
+
+def test_piece_after_a_gap_begins_with_a_whole_character() -> None:
+    assert pieces(OutputKeeper(20), "é".encode() * 7 + b"x") == [Piece(6, "ééééx")]
+
+
+@pytest.mark.parametrize("limit", [100, 10_000])
+def test_pieces_are_together_all_that_was_printed(limit: int) -> None:
+    draw = random.Random(limit)
+    for _ in range(200):
+        parts = [draw.choices(b"a\0\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff", k=draw.randrange(4)) for _ in range(9)]
+        found = pieces(OutputKeeper(limit), *map(bytes, parts))
+        assert "".join(piece.text for piece in found) == clean_text(b"".join(map(bytes, parts)))
+        assert all(one.first + len(one.text) == after.first for one, after in itertools.pairwise(found))
+
+
+def test_pieces_may_be_taken_while_more_is_fed() -> None:
+    keeper, taken = OutputKeeper(64 * 1024**2), list[Piece]()
+    is_over = threading.Event()
+
+    def take() -> None:
+        while not is_over.is_set():
+            taken.extend(filter(None, [keeper.take_piece()]))
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    lines = [b"line %d\n" % number for number in range(50_000)]
+    for line in lines:
+        keeper.feed(line)
+    is_over.set()
+    thread.join()
+    taken += filter(None, [keeper.take_piece(is_last=True)])
+    text = b"".join(lines).decode()
+    assert all(text[piece.first :].startswith(piece.text) for piece in taken)
+    assert taken[-1].text.endswith("line 49999\n")
+
+
+def test_output_that_is_no_text_is_stored_within_the_limit() -> None:
+    for size in (900, 1000, 5000):
+        output = keep(b"\xff" * size, 1000).output()
+        assert len(output.head.encode()) <= 500
+        assert len(output.tail.encode()) <= 500
+        assert (output.head[:1], output.total_bytes) == ("\ufffd", size)
+
+
+def test_progress_is_the_last_that_was_noted_and_clean() -> None:
+    keeper = OutputKeeper(10)
+    assert keeper.progress is None
+    keeper.note_progress(10, "begun")
+    keeper.note_progress(140, "a\0b")
+    assert keeper.progress == (100, "a\ufffdb")
+
+
+# Secrets
+
+
+SECRET = "s3cret/pa+ss word=?"
+SPELLINGS = [
+    SECRET,
+    quote(SECRET),
+    quote(SECRET, safe=""),
+    quote_plus(SECRET),
+    base64.b64encode(SECRET.encode()).decode(),
+    base64.urlsafe_b64encode(SECRET.encode()).decode(),
+    base64.b64encode(f"user:{SECRET}".encode()).decode(),
+    base64.b64encode(f"me:{SECRET}:more".encode()).decode(),
+    base64.b64encode(f"x:y:{SECRET}".encode()).decode(),
+]
+
+
+def hiding(limit: int, *secrets: str) -> OutputKeeper:
+    keeper = OutputKeeper(limit)
+    keeper.hide(Mask({f"name{number}": secret for number, secret in enumerate(secrets)}))
+    return keeper
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_secret_is_hidden_however_it_is_spelled_and_cut(spelling: str, step: int) -> None:
+    keeper, data = hiding(1000, SECRET), f"before {spelling} after".encode()
+    found = pieces(keeper, *(data[at : at + step] for at in range(0, len(data), step)))
+    for text in (keeper.output().head, "".join(piece.text for piece in found)):
+        assert re.fullmatch(r"before .{0,20}\*\*\*.{0,20} after", text)
+        assert not any(part in text for part in (SECRET[4:12], spelling[8:-8]))
+
+
+@pytest.mark.parametrize("limit", range(20, 60))
+def test_secret_that_a_cut_halves_is_hidden_whole(limit: int) -> None:
+    keeper = hiding(limit, SECRET)
+    keeper.feed(f"{SECRET}, {SECRET}, {SECRET}, {SECRET}, {SECRET}".encode())
+    output = keeper.output()
+    assert set(output.head + output.tail) <= set("*, ")
+
+
+def test_secrets_that_overlap_are_hidden_together() -> None:
+    keeper = hiding(1000, "abcabc", "bcabcx")
+    assert [piece.text for piece in pieces(keeper, b"abcab", b"cx abcab", b"y")] == ["*** ", "abcaby"]
+    assert keeper.output().head == "*** abcaby"
+
+
+def test_beginning_of_a_secret_that_is_the_end_of_another_one_is_hidden() -> None:
+    keeper = hiding(1000, "abcab")
+    assert "".join(piece.text for piece in pieces(keeper, b"abcab", b"x")) == "******x"
+
+
+def test_what_may_begin_a_secret_waits_and_is_shown_when_it_was_none() -> None:
+    keeper = hiding(1000, "abcdefgh")
+    assert [piece.text for piece in pieces(keeper, b"1 abc", b"dex", b"ab")] == ["1 ", "abcdex", "ab"]
+
+
+@pytest.mark.parametrize(("secret", "is_hidden"), [("abc", False), ("abcd", True)])
+def test_secret_of_three_characters_is_not_hidden_and_one_of_four_is(secret: str, is_hidden: bool) -> None:
+    keeper = hiding(1000, secret)
+    keeper.feed(f"it is {secret}".encode())
+    assert (secret not in keeper.output().head) == is_hidden
+
+
+def test_each_line_of_a_secret_is_hidden() -> None:
+    keeper = hiding(1000, "first line\nsecond line\n\nx")
+    keeper.feed(b"> second line\r\n> x\n")
+    assert keeper.output().head == "> ***\r\n> x\n"
+
+
+def test_note_of_the_progress_has_no_secret() -> None:
+    keeper = hiding(1000, SECRET)
+    keeper.note_progress(5, f"with {SECRET}")
+    assert keeper.progress == (5, "with ***")
