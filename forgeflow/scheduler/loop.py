@@ -14,7 +14,7 @@ from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_TRY_AGAI
 from forgeflow.process.link import Link
 from forgeflow.scheduler import ticks
 from forgeflow.scheduler.leader import Leadership, campaign, open_session, resign
-from forgeflow.scheduler.sweep import sweep_orphans
+from forgeflow.scheduler.sweep import sweep_orphans, sweep_output
 from forgeflow.scheduler.zones import Recomputation, begin_recomputation, read_version
 from forgeflow.store.connection import Connection
 from forgeflow.store.listener import take_notifications
@@ -37,7 +37,7 @@ class Scheduler:
         self._passes: ticks.TickPasses | None = None
         self._zone_version = read_version()
         self._recomputation: Recomputation | None = None
-        self._sweep_at = self._go_on_at = 0.0
+        self._sweep_at = self._sweep_output_at = self._go_on_at = 0.0
         self._is_cut_off = False
         self.is_stopped = False
 
@@ -96,6 +96,10 @@ class Scheduler:
             self._say_alive()
             sweep_orphans(leadership.connection, self._config)
             self._sweep_at = boottime() + _SWEEP_SECONDS
+        elif boottime() >= self._sweep_output_at:
+            # A part in each pass: ticks do not wait for all of it.
+            has_more = sweep_output(leadership.connection)
+            self._sweep_output_at = boottime() + (0.0 if has_more else _SWEEP_SECONDS)
 
     def _go_on(self) -> bool:
         """Say that we are alive, and hear whether we are to stop; asked for each tick, done now and then."""

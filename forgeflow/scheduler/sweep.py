@@ -1,16 +1,33 @@
-"""The net under recovery: runs whose owner has no row any more."""
+"""What the leader clears up: runs whose owner has no row any more, the net under recovery; old pieces of output."""
 
 import structlog
 
 from forgeflow.config import Config
 from forgeflow.domain.run import Verdict
 from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
-from forgeflow.store import runs
+from forgeflow.store import output, runs
 from forgeflow.store.connection import Connection
 
 log = structlog.get_logger()
 
 _UNREGISTERED = Verdict("lost", "its worker is not registered", charged=True, all_begun=True)
+
+
+_MAX_PIECES = 2000
+
+
+def sweep_output(connection: Connection) -> bool:
+    """Delete what ended attempts showed while they went on, but for the last ten minutes; whether there is more.
+
+    Raises StoreUnavailable, SchemaMismatch.
+    """
+    try:
+        return output.delete_old_pieces(connection, max_rows=_MAX_PIECES) == _MAX_PIECES
+    except (StoreUnavailable, SchemaMismatch):
+        raise
+    except StoreError as error:
+        log.error("old output not deleted; it is tried again", reason=str(error))
+        return False
 
 
 def sweep_orphans(connection: Connection, config: Config) -> int:

@@ -27,6 +27,7 @@ from forgeflow.store.nodes import register_worker
 from forgeflow.store.runs import ClaimedRun, Owner
 from forgeflow.store.session import open_session
 from forgeflow.worker.attempt import execute_run, named
+from forgeflow.worker.live import show, show_rest
 from forgeflow.worker.orders import WorkerOrders
 from forgeflow.worker.turn import (
     Worker,
@@ -101,7 +102,7 @@ def _register(worker: Worker, worker_id: str) -> bool:
 
 def _serve(worker: Worker) -> int:
     """Passes until it is drained, or cannot go on.  Returns its exit code."""
-    watch = BatchWatch(worker.talk, lambda: _relieve(worker))
+    watch = BatchWatch(worker.talk, lambda: _relieve(worker), lambda: show(worker))
     try:
         while run_pass(worker, watch):
             pass
@@ -185,13 +186,13 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
         # A master that is frozen so long that the link is full would not know what this worker does, nor charge it.
         raise StoreUnavailable("the master does not listen; the runs are handed back unbegun")
     worker.batch, worker.is_relieved = list(batch), False
+    worker.is_seen, worker.is_unseen_told, worker.seen_progress = False, False, None
     # What is short is over before anybody reads of it; should it not be, the watch tells of it.
     is_shown = not worker.pace.is_quick
     if is_shown:
         others = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
         setproctitle(f"{worker.title} run {batch[0].id}{others}")
-    if len(batch) > 1 or not is_shown:
-        watch.begin()
+    watch.begin(is_alone=is_shown and len(batch) == 1)
     began = boottime()
     done = _execute_each(worker, began)
     worker.orders.end()
@@ -200,6 +201,7 @@ def _execute(worker: Worker, watch: BatchWatch, batch: Sequence[ClaimedRun]) -> 
     if is_late:
         worker.link.send("ENDED", budget=2 * seconds)
     watch.end()
+    show_rest(worker)
     if is_shown or is_late:
         setproctitle(f"{worker.title} idle")
     worker.pace.note(passed, done)
@@ -217,7 +219,7 @@ def _execute_each(worker: Worker, began: float) -> int:
     done = 0
     while (run := hand.begin()) is not None:
         orders.begin(run)
-        keeper = OutputKeeper(worker.config.executor_shell.output_limit)
+        keeper = worker.keeper = OutputKeeper(worker.config.executor_shell.output_limit)
         ending = execute_run(
             run,
             worker.executors,

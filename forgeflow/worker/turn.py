@@ -13,6 +13,7 @@ from forgeflow.domain.pace import Pace
 from forgeflow.domain.run import Ending, Output
 from forgeflow.errors import SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.executors.base import Executor
+from forgeflow.executors.output import OutputKeeper
 from forgeflow.process.clock import boottime
 from forgeflow.process.link import Link
 from forgeflow.store.connection import Connection, connect
@@ -26,6 +27,7 @@ log = structlog.get_logger()
 
 _RECONNECT_SECONDS = (0.1, 2.0)
 _OUTPUT_REFUSED = "(the database refused what the job printed; the log of its node says why)"
+_ERROR_REFUSED = "(the database refused the error as it was; the log of the node says why)"
 _WHAT_BECAME = {"pending": "run put back", "dead": "run dead", "cancelled": "run cancelled"}
 
 
@@ -50,6 +52,10 @@ class Worker:
     is_scarce: bool = False  # the machine could not start the last run
     names: dict[UUID, str] = field(default_factory=dict)  # of the jobs whose runs are in hand
     batch: list[ClaimedRun] = field(default_factory=list)  # what the master was told of last, endings included
+    keeper: OutputKeeper | None = None  # of the run that was begun last
+    is_seen: bool = False  # a piece of what the run that goes on has printed was written
+    is_unseen_told: bool = False  # the log says that one was not
+    seen_progress: tuple[int | None, str] | None = None
 
 
 def claim(worker: Worker, max_runs: int) -> list[ClaimedRun]:
@@ -123,7 +129,7 @@ def _tell_what_became(worker: Worker, ended: Mapping[UUID, Ending], failed: Sequ
 
 
 def report_refused(worker: Worker, error: StoreError) -> None:
-    """A turn was refused for what was in it: report each ending alone, without its output where that is refused.
+    """A turn was refused for what was in it: report each ending alone, without its texts where that is refused.
 
     Raises StoreError for the one that is refused even so; the master is told which run it is, by the shared page.
     """
@@ -138,8 +144,13 @@ def report_refused(worker: Worker, error: StoreError) -> None:
             except (StoreUnavailable, SchemaMismatch):
                 raise
             except StoreError:
-                short = replace(ending, output=Output(_OUTPUT_REFUSED, "", ending.output.total_bytes))
-                _turn(worker, [short])
+                _turn(worker, [_shortened(ending)])
+
+
+def _shortened(ending: Ending) -> Ending:
+    """Without anything in it that comes from a job."""
+    output = Output(_OUTPUT_REFUSED, "", ending.output.total_bytes)
+    return replace(ending, output=output, failure=ending.failure and replace(ending.failure, error=_ERROR_REFUSED))
 
 
 def report_late(worker: Worker, pause: Callable[[WorkerOrders, float], bool]) -> None:

@@ -39,8 +39,9 @@ CREATE INDEX queue_retry_idx ON queue (retry_of) WHERE retry_of IS NOT NULL;
 CREATE INDEX finished_runs_retry_idx ON finished_runs (retry_of) WHERE retry_of IS NOT NULL;
 
 -- What a run that lasts has printed so far, as clean text; `first` is where a piece begins in all that was printed by
--- this attempt, counted in characters, so that what was left out between two pieces is seen.
-CREATE TABLE output_chunks (
+-- this attempt, counted in characters, and in bytes where no piece has them, so that a gap between two pieces is seen.
+-- Unlogged: it is worth something for minutes only, and its writing waits for no disk and no standby.
+CREATE UNLOGGED TABLE output_chunks (
     run_id    uuid NOT NULL,
     attempt   int NOT NULL,
     first     bigint NOT NULL,

@@ -284,6 +284,17 @@ def test_refused_output_does_not_keep_a_run_from_ending(start_node: StartNode, c
     assert "child died" not in node.log_text()
 
 
+def test_refused_error_does_not_keep_a_run_from_ending(start_node: StartNode, connection: Connection) -> None:
+    for table in ("finished_runs", "attempts"):
+        connection.execute(f"ALTER TABLE {table} ADD CONSTRAINT mild CHECK (error NOT LIKE '%code 3%')")
+    node = start_node(worker__concurrency="1")
+    node.wait_for_log("node ready")
+    run = wait_for_status(connection, submit(connection, "exit 3", max_attempts=2), "dead")
+    assert (run.attempt, run.failures, run.exit_code, run.error_type) == (2, 2, 3, "failed")
+    assert "the database refused the error as it was" in (run.error or "")
+    assert "child died" not in node.log_text()
+
+
 def test_refused_output_does_not_keep_a_late_report_from_ending(start_node: StartNode, connection: Connection) -> None:
     """The session is lost meanwhile, so the worker reports over a new one."""
     refuse(connection, "NEW.output_head LIKE '%poison%'")

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from forgeflow.store import bulk, jobs, nodes, runs, schema, ticks
+from forgeflow.store import bulk, jobs, nodes, output, runs, schema, ticks
 from forgeflow.store.connection import Connection
 from forgeflow.store.statements import statement
 
@@ -21,6 +21,7 @@ MODULES: dict[str, ModuleType] = {
     "nodes": nodes,
     "schema": schema,
     "bulk": bulk,
+    "output": output,
 }
 # Several statements as one; everything else in these modules is one statement.
 COMPOSED = {
