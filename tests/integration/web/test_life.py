@@ -20,6 +20,7 @@ PASSED, AHEAD = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
 EDITABLE = {name: kind for name, kind in FIELDS.items() if name not in ("idempotency_key", "paused")}
 NO_TIMES = ["", SECRET, "2026-07-01", "2026-07-01T09:00:00", "0000-01-01T00:00:00Z", "2026-02-30T00:00:00Z"]
 NO_TIME_VALUES = [*NO_TIMES, 5, 1.5, True, [SECRET], {"a": SECRET}]
+CODES = ("outcome", "exit_code", "signal", "http_status")
 RETRY_SECONDS = ("retry_base_seconds", "retry_cap_seconds")
 NO_SECONDS: list[Any] = [0, -1, 31_622_401, float("nan"), float("inf"), 1e300, "5", True, [5], {}]
 NO_WORDS: list[Any] = [None, "", "Skip", SECRET, 5, [], {}]
@@ -506,7 +507,7 @@ def test_explain_answers_from_the_ledger(web: WebServer, web_database: str) -> N
         "local": "2020-01-01T01:00:00+01:00",
         "timezone": "Europe/Berlin",
         "outcome": "late",
-        "run": {"id": run_id, "status": "pending"},
+        "run": {"id": run_id, "status": "pending", **dict.fromkeys(CODES)},
         "delay_seconds": None,
         "notes": [],
         "blocked_by": None,
