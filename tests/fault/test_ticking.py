@@ -101,7 +101,10 @@ class Fleet:
         wait_for(lambda: is_past(self._connection, moment))
         node, term = self.leader()
         self.told.append(f"{'master' if is_master else 'scheduler'} of term {term} at {moment.time()}")
-        os.kill(node.pid if is_master else node.child("scheduler"), signal.SIGKILL)
+        if is_master:
+            node.signal(signal.SIGKILL)
+        else:
+            os.kill(node.child("scheduler"), signal.SIGKILL)
         killed_at = time.monotonic()
         if is_master:
             node.wait()

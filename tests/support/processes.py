@@ -48,6 +48,7 @@ class NodeProcess:
         self._settings |= {name.replace("__", "."): value for name, value in settings.items()}
         self._settings.setdefault("database.url", url)
         self.config_file = config_file
+        self.orphans: list[int] = []  # what a killed master left: they end on their own
         if config_file:
             self.configure()
             chosen = {"FORGEFLOW_CONFIG": str(config_file)}
@@ -100,6 +101,8 @@ class NodeProcess:
         return pid
 
     def signal(self, number: int) -> None:
+        if number == signal.SIGKILL:
+            self.orphans = descendants_of(self.pid)
         self.process.send_signal(number)
 
     def wait(self, timeout_seconds: float = 30.0) -> int:
@@ -227,6 +230,7 @@ def _end(node: NodeProcess) -> None:
         except subprocess.TimeoutExpired:
             node.process.kill()
             node.process.wait()
+    wait_for(lambda: all(map(ended, node.orphans)), why="the end of those whose master was killed")
     node.log.close()
 
 
