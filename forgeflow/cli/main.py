@@ -297,6 +297,31 @@ def cancel(config_file: str | None, **asked: Any) -> None:
     exit_with(lambda: change(config_file, Asked("cancel", **asked)))
 
 
+@cli.command(short_help="Print what a run prints, or has printed.")
+@click.argument("run")
+@_CONFIG
+@_JSON
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended, through its retries.")
+def output(run: str, config_file: str | None, as_json: bool, follow: bool) -> None:
+    """Print what a run prints, or has printed: of its latest attempt.
+
+    Of a run that goes on, it is what has been seen of it so far: each second a piece, of a run that lasts longer than
+    that. Of one that has ended, both ends are kept (executor.shell.output_limit). RUN is its id. --json prints what
+    GET /api/runs/ID/output answers.
+
+    Exit codes: 0 printed, whatever became of the run, 2 no id, 3 no such run, 4 the database is not migrated, 69 the
+    database is unreachable, 78 the configuration is invalid.
+
+    \b
+    Example:
+      forgeflow output 019b7e3a-5c1d-7e2f-8a4b-0c9d8e7f6a5b --follow
+    """
+    from forgeflow.cli.exits import exit_with
+    from forgeflow.cli.output import run_output
+
+    exit_with(lambda: run_output(config_file, run, follow=follow, as_json=as_json))
+
+
 @cli.command()
 def version() -> None:
     """Print the version."""

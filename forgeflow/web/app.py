@@ -10,7 +10,7 @@ from flask.json.provider import DefaultJSONProvider
 
 from forgeflow.config import Config
 from forgeflow.web import dashboard, guard, problem
-from forgeflow.web.api import jobs, runs, schedule, system
+from forgeflow.web.api import jobs, output, runs, schedule, system
 
 log = structlog.get_logger()
 
@@ -61,4 +61,5 @@ def create_app(config: Config) -> Flask:
     app.after_request(_end_request)
     for blueprint in (jobs.blueprint, runs.blueprint, schedule.blueprint, system.blueprint, dashboard.blueprint):
         app.register_blueprint(blueprint)
+    output.register(app, config)
     return app

@@ -10,6 +10,7 @@ from forgeflow.store.connection import Connection, Pool, pooled
 from forgeflow.store.schema import require_current
 
 POOL = "forgeflow.pool"
+STOPPING = "forgeflow.stopping"  # says whether this process has been told to stop
 
 _SCHEMA_SECONDS = 60.0
 

@@ -16,7 +16,7 @@ from forgeflow.process.fork import freeze_heap
 from forgeflow.store.connection import open_pool, required_url
 from forgeflow.web.address import check_address
 from forgeflow.web.app import create_app
-from forgeflow.web.database import POOL
+from forgeflow.web.database import POOL, STOPPING
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class _Arbiter(Arbiter):  # type: ignore[misc] # gunicorn ships without types
             _hear_orders()
 
 
-def _hear_orders(_worker: Any = None) -> None:
+def _hear_orders() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ORDERS)
 
 
@@ -74,7 +74,7 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without t
             "limit_request_line": 8190,  # the most that gunicorn takes
             "forwarded_allow_ips": "",  # or any program on this machine could set SCRIPT_NAME by a header
             "post_fork": self._open_pool,
-            "post_worker_init": _hear_orders,
+            "post_worker_init": self._begin,
             "worker_exit": self._close_pool,
             "post_request": _discard_rest,
         }
@@ -90,6 +90,10 @@ class _Server(BaseApplication):  # type: ignore[misc] # gunicorn ships without t
 
     def _open_pool(self, _server: Any, _worker: Any) -> None:
         self._app.extensions[POOL] = open_pool(self._config, "web", max_size=self._config.server.threads)
+
+    def _begin(self, worker: Any) -> None:
+        self._app.extensions[STOPPING] = lambda: not worker.alive
+        _hear_orders()
 
     def _close_pool(self, _server: Any, _worker: Any) -> None:
         if pool := self._app.extensions.pop(POOL, None):

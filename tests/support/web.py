@@ -21,6 +21,7 @@ from tests.support.waiting import wait_for
 
 HELLO: dict[str, Any] = {"name": "hello", "executor": "shell", "payload": {"command": "echo hello from forgeflow"}}
 TABLES = (
+    "output_chunks",
     "queue",
     "finished_runs",
     "attempts",

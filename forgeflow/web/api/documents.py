@@ -5,6 +5,7 @@ from typing import Any
 
 from forgeflow.domain.preview import Fire, Preview
 from forgeflow.service.explain import Explanation
+from forgeflow.service.output import OutputPart, stored_text
 from forgeflow.service.overview import Counts
 from forgeflow.service.runs import RunDetail
 from forgeflow.service.selection import BulkResult
@@ -113,12 +114,19 @@ def run_document(run: RunRow) -> Document:
 
 
 def _output(head: str, tail: str, total_bytes: int) -> Document:
-    """The kept output as one text; a line in its middle says how much is missing."""
-    if not tail:
-        return {"output": head, "output_truncated": False, "output_bytes": total_bytes}
-    dropped = total_bytes - len(head.encode()) - len(tail.encode())
-    text = f"{head}\n[… {dropped} bytes not kept …]\n{tail}"
-    return {"output": text, "output_truncated": True, "output_bytes": total_bytes}
+    """The kept output as one text."""
+    text = stored_text(head, tail, total_bytes)
+    return {"output": text, "output_truncated": bool(tail), "output_bytes": total_bytes}
+
+
+def output_document(part: OutputPart) -> Document:
+    return {
+        "attempt": part.attempt,
+        "data": part.data,
+        "next_offset": part.next_offset,
+        "finished": part.is_finished,
+        **({"skipped": part.skipped} if part.skipped else {}),
+    }
 
 
 def attempt_document(attempt: AttemptRow) -> Document:

@@ -12,6 +12,8 @@ from forgeflow.service.requests import ID
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
+MAX_OFFSET = 2**53 - 1  # what every reader of JSON can count to
+MAX_ATTEMPT = 2**31 - 1
 
 
 class Query:
@@ -36,13 +38,13 @@ class Query:
     def _refuse(self, name: str, detail: str) -> None:
         self._problems.append(FieldProblem(name, detail, "bad-parameter"))
 
-    def _number(self, name: str, *, default: int, most: int) -> int:
+    def _number(self, name: str, *, default: int, most: int, least: int = 1) -> int:
         text = self._text(name)
         if text is None:
             return default
         # int() takes 1_000, signs and the digits of other scripts too.
-        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
-            self._refuse(name, f"expected a whole number from 1 to {most}")
+        if not re.fullmatch(r"[0-9]{1,16}", text, re.ASCII) or not least <= int(text) <= most:
+            self._refuse(name, f"expected a whole number from {least} to {most}")
             return default
         return int(text)
 
@@ -51,6 +53,17 @@ class Query:
 
     def count(self) -> int:
         return self._number("count", default=DEFAULT_COUNT, most=MAX_COUNT)
+
+    def offset(self) -> int:
+        return self._number("offset", default=0, least=0, most=MAX_OFFSET)
+
+    def attempt(self) -> int | None:
+        """0 is that of a run which has not begun."""
+        number = self._number("attempt", default=-1, least=0, most=MAX_ATTEMPT)
+        return None if number < 0 else number
+
+    def wait(self, most: int) -> int:
+        return self._number("wait", default=0, least=0, most=most)
 
     def moment(self, name: str) -> str:
         """A time that must be given, to be read by the service; a plus that came unescaped, as a blank, is one."""
