@@ -23,6 +23,7 @@ from tests.support.web import WebServer, web_server
 from tests.support.work import only_run, submit
 
 CANARY = "canary/7f3a?b+c=dÄ"
+OLD = UUID(int=1)
 LEAK = """
 import logging, os, sys, threading, time
 import forgeflow
@@ -34,7 +35,7 @@ def leak(*, token, file):
     logging.getLogger("user").error("logged %s", token)
     with open(file, "w") as opened:
         opened.write(token)
-    raise ValueError(1000 * "." + token)
+    raise ValueError(990 * "." + token)  # an error is cut at 1000
 """
 
 
@@ -85,6 +86,11 @@ def scene(server_url: str, template: str, tmp_path_factory: pytest.TempPathFacto
         nodes() as start,
         connect(config_for(url), "test") as connection,
     ):
+        connection.execute(
+            "INSERT INTO output_chunks (run_id, attempt, first, text, added_at)"
+            " VALUES (%s, 1, 0, 'old', now() - interval '1 hour')",
+            [OLD],
+        )
         node = start(
             url,
             executor__secrets__folder=str(folder),
@@ -186,6 +192,13 @@ def test_session_that_is_ended_while_a_run_is_shown_costs_the_run_nothing(scene:
     assert (scene.ended(job_id).status, scene.ended(job_id).attempt) == ("cancelled", 1)
 
 
+def test_leader_deletes_what_was_seen_of_runs_that_have_ended(scene: Scene) -> None:
+    wait_for(
+        lambda: not scene.connection.execute("SELECT FROM output_chunks WHERE run_id = %s", [OLD]).fetchall(),
+        why="the old piece is deleted",
+    )
+
+
 # Without end
 
 
@@ -255,7 +268,13 @@ def surfaces(scene: Scene, job_id: UUID) -> dict[str, str]:
 
 
 def assert_hidden(scene: Scene, job_id: UUID) -> None:
-    for spelling in (CANARY, CANARY[3:12], base64.b64encode(CANARY.encode()).decode(), json.dumps(CANARY)[2:-2]):
+    for spelling in (
+        CANARY,
+        CANARY[:8],
+        CANARY[3:12],
+        base64.b64encode(CANARY.encode()).decode(),
+        json.dumps(CANARY)[2:-2],
+    ):
         for name, text in surfaces(scene, job_id).items():
             assert spelling not in text, f"the secret is in {name}"
 

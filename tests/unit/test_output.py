@@ -6,6 +6,8 @@ import itertools
 import random
 import re
 import threading
+from collections.abc import Callable
+from typing import Any, Self, SupportsIndex
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -124,25 +126,32 @@ def test_pieces_are_together_all_that_was_printed(limit: int) -> None:
         assert all(one.first + len(one.text) == after.first for one, after in itertools.pairwise(found))
 
 
-def test_pieces_may_be_taken_while_more_is_fed() -> None:
-    keeper, taken = OutputKeeper(64 * 1024**2), list[Piece]()
-    is_over = threading.Event()
+class Meanwhile(bytes):
+    """Bytes that have something done by another thread when they are looked at, which is within a feed."""
 
-    def take() -> None:
-        while not is_over.is_set():
-            taken.extend(filter(None, [keeper.take_piece()]))
+    def __new__(cls, data: bytes, act: Callable[[], None]) -> Self:
+        made = super().__new__(cls, data)
+        made.thread = threading.Thread(target=act)
+        return made
 
-    thread = threading.Thread(target=take)
-    thread.start()
-    lines = [b"line %d\n" % number for number in range(50_000)]
-    for line in lines:
-        keeper.feed(line)
-    is_over.set()
-    thread.join()
-    taken += filter(None, [keeper.take_piece(is_last=True)])
-    text = b"".join(lines).decode()
-    assert all(text[piece.first :].startswith(piece.text) for piece in taken)
-    assert taken[-1].text.endswith("line 49999\n")
+    thread: threading.Thread
+
+    def __getitem__(self, place: SupportsIndex | slice) -> Any:
+        if not self.thread.ident:
+            self.thread.start()
+            self.thread.join(0.1)  # it may wait for the end of the feed
+        return super().__getitem__(place)
+
+
+def test_piece_that_is_taken_while_more_is_fed_is_whole() -> None:
+    keeper, taken = OutputKeeper(8), list[Piece | None]()
+    keeper.feed(b"abcd")
+    keeper.feed(b"efgh")
+    keeper.take_piece()
+    data = Meanwhile(b"ijkl", lambda: taken.append(keeper.take_piece()))
+    keeper.feed(data)
+    data.thread.join()
+    assert taken == [Piece(8, "ijkl")]
 
 
 def test_output_that_is_no_text_is_stored_within_the_limit() -> None:
@@ -211,6 +220,12 @@ def test_secrets_that_overlap_are_hidden_together() -> None:
 def test_beginning_of_a_secret_that_is_the_end_of_another_one_is_hidden() -> None:
     keeper = hiding(1000, "abcab")
     assert "".join(piece.text for piece in pieces(keeper, b"abcab", b"x")) == "******x"
+
+
+def test_secret_that_overlaps_itself_is_hidden_whole() -> None:
+    keeper = hiding(1000, "abcab")
+    keeper.feed(b"abcabcab, abcabcabcab")
+    assert keeper.output().head == "***, ***"
 
 
 def test_what_may_begin_a_secret_waits_and_is_shown_when_it_was_none() -> None:

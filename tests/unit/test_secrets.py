@@ -165,6 +165,15 @@ def test_without_a_folder_there_is_none() -> None:
 # In this process
 
 
+def test_end_of_a_printed_secret_that_may_begin_another_one_stays_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", printed)
+    with hidden_in_this_process(Mask({"token": "abcab"})):
+        sys.stdout.write("abcab")
+        sys.stdout.write("x")
+    assert printed.getvalue() == "******x"
+
+
 def test_what_is_printed_and_logged_meanwhile_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stdout", printed)
