@@ -31,13 +31,14 @@ class OutputKeeper:
     comes out. It is looked for then: to look at every byte that is fed would cost more than to keep it.
     """
 
-    __slots__ = ("_half", "_head", "_lock", "_mask", "_place", "_shown_bytes", "_tail", "progress", "total_bytes")
+    __slots__ = ("_half", "_head", "_mask", "_place", "_shown_bytes", "_tail", "progress", "total_bytes")
+
+    _lock = threading.Lock()  # one for all: a worker has one at a time, and makes one for each run
 
     def __init__(self, limit: int) -> None:
         self._half = max(1, limit // 2)
         self._head = bytearray()
         self._tail = bytearray()
-        self._lock = threading.Lock()
         self._mask = _NOTHING_HIDDEN
         self._shown_bytes = self._place = 0
         self.total_bytes = 0

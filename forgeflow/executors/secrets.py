@@ -43,13 +43,22 @@ class SecretRefused(ForgeError):
     """A secret that a run refers to is not to be had; the sentence names it, and says why."""
 
 
-def references(run: ClaimedRun) -> list[str]:
+def references(run: ClaimedRun) -> Sequence[str]:
     """The names of the secrets that the run refers to, each once."""
-    fields = [run.payload[name] for name in _FIELDS.get(run.executor, ()) if run.payload.get(name)]
-    # Nearly all have none: one look in C at all of it is less than a walk.
-    if not fields or "secret:" not in repr(fields):
-        return []
-    return list(dict.fromkeys(name for text in _strings(fields) for name in REFERENCE.findall(text)))
+    for name in _FIELDS.get(run.executor, ()):
+        if (value := run.payload.get(name)) and _may_refer(value):
+            fields = [run.payload.get(each) for each in _FIELDS[run.executor]]
+            return list(dict.fromkeys(name for text in _strings(fields) for name in REFERENCE.findall(text)))
+    return ()
+
+
+def _may_refer(value: Any) -> bool:
+    """A quick look, for nearly every run has none: a walk through all of it would be felt by short ones."""
+    for each in value.values() if type(value) is dict else (value,):
+        kind = type(each)
+        if (kind is str and "secret:" in each) or (kind in (dict, list) and "secret:" in repr(each)):
+            return True
+    return False
 
 
 def _strings(value: Any) -> Iterator[str]:
