@@ -6,6 +6,7 @@ list for people is `conf/forgeflow.ini`, and a test holds the two against each o
 
 import configparser
 import difflib
+import ipaddress
 import os
 import re
 import socket
@@ -116,6 +117,18 @@ def _pattern(pattern: str | re.Pattern[str], expected: str) -> BeforeValidator:
         if not compiled.fullmatch(text):
             raise ValueError(f"expected {expected}")
         return text
+
+    return BeforeValidator(check)
+
+
+def _yes_or_no() -> BeforeValidator:
+    words = {"yes": True, "no": False, "true": True, "false": False}
+
+    def check(value: Any) -> bool:
+        word = str(value).strip().lower()
+        if word not in words:
+            raise ValueError("expected yes or no")
+        return words[word]
 
     return BeforeValidator(check)
 
@@ -244,6 +257,45 @@ class Secrets(_Section):
     folder: Annotated[str, _pattern(r"(/.*)?", "the absolute path of a folder, or nothing")] = ""
 
 
+def _check_networks(words: tuple[str, ...]) -> tuple[str, ...]:
+    for word in words:
+        try:
+            is_network = word == "private" or ipaddress.ip_network(word) is not None
+        except ValueError:
+            is_network = False
+        if not is_network:
+            raise ValueError("expected networks such as 10.0.0.0/8, 192.0.2.7 or fc00::/7, or the word private")
+    return words
+
+
+Networks = Annotated[Words, AfterValidator(_check_networks)]
+
+
+class Http(_Section):
+    connect_timeout: Seconds = 5.0
+    read_timeout: Seconds = 30.0
+    max_redirects: Annotated[int, _whole(0, 20)] = 0
+    response_limit: Annotated[int, _size(at_most="1G")] = 64 * 1024
+    deny_networks: Networks = (
+        "0.0.0.0/8",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "100.64.0.0/10",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "::/128",
+        "::1/128",
+        "fe80::/10",
+        "fec0::/10",
+        "ff00::/8",
+        "fd00:ec2::254/128",
+        "64:ff9b::/96",
+        "2002::/16",
+    )
+    allow_networks: Networks = ()
+    verify_tls: Annotated[bool, _yes_or_no()] = True
+
+
 def _check_modules(names: tuple[str, ...]) -> tuple[str, ...]:
     if not all(part.isidentifier() for name in names for part in name.split(".")):
         raise ValueError("expected names of modules such as shop.jobs, with blanks between")
@@ -275,6 +327,7 @@ class Config(BaseModel):
     retry: Retry = Retry()
     executor_shell: Shell = Shell()
     executor_secrets: Secrets = Secrets()
+    executor_http: Http = Http()
     python: Python = Python()
     auth: Auth = Auth()
     log: Log = Log()
