@@ -43,9 +43,9 @@ class Output:
 class Failure:
     """Why an attempt did not succeed.
 
-    `error_type`: failed, signalled, timed_out, memory, not_found, not_started, unsupported, internal; fenced, cancelled
-    and interrupted by us; and where the worker could not say it itself crashed, wedged, refused, lost. Only a `charged`
-    one uses up a try.
+    `error_type`: failed, postponed, signalled, timed_out, memory, not_found, not_started, unsupported, internal;
+    fenced, cancelled and interrupted by us; and where the worker could not say it itself crashed, wedged, refused,
+    lost. Only a `charged` one uses up a try.
 
     `is_later`: the attempt asked to be made again later, and uses up no try as long as that is not asked too often;
     `retry_after_seconds`: how much later, instead of the job's own backoff; never more than its cap.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from forgeflow.domain.run import RUN_VARIABLES, Ending
+from forgeflow.domain.run import RUN_VARIABLES, Ending, Failure
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.store.runs import ClaimedRun
 
@@ -26,6 +26,16 @@ class Orders(Protocol):
 
     def fence_at(self, run: ClaimedRun) -> float:
         """When to ask again, on CLOCK_BOOTTIME: the lease may not have been renewed by then."""
+
+
+# What an attempt ends with that was stopped, by `Orders.stop_reason`. That of a lost master is charged, as whoever
+# recovers us would: a job that ends its master must not be tried for ever.
+STOPPED: Mapping[str, Failure] = {
+    "cancelled": Failure("cancelled", "stopped", charged=False),
+    "fenced": Failure("fenced", "stopped because its node could not renew the lease", charged=False),
+    "interrupted": Failure("interrupted", "stopped because its node is stopping", charged=False),
+    "lost": Failure("lost", "its node's master died", charged=True),
+}
 
 
 class Executor(Protocol):

@@ -1,9 +1,11 @@
 """What a job's payload may say, for each executor; every bad field is named, none of the refused values is repeated."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from forgeflow.executors.secrets import REFERENCE
 from forgeflow.functions.registry import MAX_NAME_LENGTH
@@ -51,5 +53,83 @@ class FunctionPayload(Body):
     args: dict[str, Any] = {}
 
 
+MAX_URL_LENGTH = 8000
+_MAX_HOST_LENGTH = 253
+_MAX_HEADERS = 100
+_MAX_HEADER_LENGTH = 8000
+
+
+def _check_url(url: str) -> str:
+    """That it can be called; where it leads to is looked at when it is called."""
+    if any(character <= " " or character in "\x7f\\" for character in url):
+        raise ValueError("holds a blank, a backslash or a control character; expected them percent-encoded")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("is no URL; expected one such as https://example.com:8443/path") from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("expected a URL that begins with http:// or https://")
+    if "@" in parts.netloc:
+        raise ValueError("holds a user or password; expected a header Authorization instead")
+    if not parts.hostname or len(parts.hostname) > _MAX_HOST_LENGTH or port == 0:
+        raise ValueError(f"expected a host of {_MAX_HOST_LENGTH} characters at most, and a port from 1 to 65535 if any")
+    return url
+
+
+# A token of RFC 9110, 5.6.2.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# What frames the message, and what tells of the run: two of them, or a forged one, would mislead who reads it.
+_OUR_HEADERS = {
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "proxy-connection",
+    "expect",
+    "idempotency-key",
+    "traceparent",
+}
+
+
+def _check_header_name(name: str) -> str:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError("is no name of a header")
+    if name.lower() in _OUR_HEADERS or name.lower().startswith("x-forgeflow-"):
+        raise ValueError("is a header that ForgeFlow sets itself")
+    return name
+
+
+def _check_header_value(value: str) -> str:
+    if _CONTROL.search(value) or len(value) > _MAX_HEADER_LENGTH:
+        raise ValueError(f"expected one line of {_MAX_HEADER_LENGTH} characters at most, without control characters")
+    return value
+
+
+def _differ_in_more_than_case(headers: dict[str, str]) -> dict[str, str]:
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("has a header twice, in different case")
+    return headers
+
+
+HeaderName = Annotated[str, AfterValidator(_check_header_name)]
+HeaderValue = Annotated[str, AfterValidator(_check_header_value)]
+Headers = Annotated[dict[HeaderName, HeaderValue], AfterValidator(_differ_in_more_than_case)]
+Status = Annotated[int, Field(ge=100, le=599)]
+
+
+class HttpPayload(Body):
+    url: Annotated[str, AfterValidator(_check_url)] = Field(min_length=1, max_length=MAX_URL_LENGTH)
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "POST"
+    headers: Headers = Field(default={}, max_length=_MAX_HEADERS)
+    body: JsonValue = None
+    expect_status: list[Status] | None = Field(default=None, min_length=1, max_length=500)
+
+
 # What a payload is checked by; an executor that is none is refused elsewhere.
-PAYLOADS: Mapping[str, type[Body]] = {"shell": ShellPayload, "python": FunctionPayload}
+PAYLOADS: Mapping[str, type[Body]] = {"shell": ShellPayload, "http": HttpPayload, "python": FunctionPayload}

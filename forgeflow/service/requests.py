@@ -70,7 +70,7 @@ class JobRequest(Body):
     """A submission; only `read_job_request` makes one, for it checks more.  Source: README "API"."""
 
     name: Label = Field(min_length=1, max_length=200)
-    executor: Literal["shell", "python"]
+    executor: Literal["shell", "http", "python"]
     payload: Body
     cron_expr: str | None = None
     run_at: Time | None = None
@@ -203,8 +203,13 @@ def _problems(error: ValidationError, known: Collection[str], *, start: int | No
             problem["type"].replace("_", "-"),
         )
         for number, problem in enumerate(error.errors(include_url=False, include_input=False))
-        for place in [problem["loc"] if start is None else _place_in_list(problem["loc"], start)]
+        for place in [_place(problem["loc"]) if start is None else _place_in_list(problem["loc"], start)]
     ]
+
+
+def _place(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Of the field whose name is wrong, where it is the name: pydantic says so in a last part."""
+    return place[:-1] if place[-1:] == ("[key]",) else place
 
 
 def _place_in_list(place: tuple[int | str, ...], start: int) -> tuple[int | str, ...]:

@@ -13,6 +13,7 @@ from forgeflow.domain.pace import BATCH_SECONDS, WINDOW_SECONDS
 from forgeflow.domain.run import Ending
 from forgeflow.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable
 from forgeflow.executors.base import Executor
+from forgeflow.executors.http import HttpExecutor
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.executors.python import PythonExecutor
 from forgeflow.executors.shell import ShellExecutor
@@ -64,7 +65,11 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     except ConfigError as error:
         log.error("worker cannot boot", reason=str(error))
         return EXIT_BOOT_FAILED
-    executors: Mapping[str, Executor] = {"shell": shell, "python": PythonExecutor(functions)}
+    executors: Mapping[str, Executor] = {
+        "shell": shell,
+        "http": HttpExecutor(config),
+        "python": PythonExecutor(functions),
+    }
     try:
         role = f"worker:{node.worker_id}:{child}"
         connection = _connect(link, config, orders, role)

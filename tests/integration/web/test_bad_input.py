@@ -148,7 +148,7 @@ def test_unknown_fields_are_all_named_at_any_depth(web: WebServer, rows: psycopg
     [
         *[("name", value) for value in ("", " ", "\t\n\u2003", "n" * 201)],
         ("description", "d" * 2001),
-        ("executor", "http"),
+        ("executor", "ftp"),
         ("executor", "Shell"),
         ("executor", SECRET),
         *[("priority", value) for value in (0, 10, -1, 2**63 - 1)],
