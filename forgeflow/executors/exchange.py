@@ -29,8 +29,7 @@ from forgeflow.executors.wire import Backend, NotSent, Stopped, TimedOut, Watch
 from forgeflow.store.runs import ClaimedRun
 
 # At debug they would tell every header, what a job has as a secret among them.
-for name in ("httpcore2", "httpx2"):
-    logging.getLogger(name).setLevel(logging.WARNING)
+logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 _MAX_CONNECTIONS = 8
 # Below what servers commonly wait: the later a connection is used again, the likelier it is just being closed.
@@ -39,6 +38,8 @@ _KEEPALIVE_SECONDS = 5.0
 _DECODED = ("gzip", "deflate")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _LATER = (429, 503)
+# Of any name in the DNS; what a server makes up may stand in an error.
+_MAX_HOST_LENGTH = 253
 _SECONDS = re.compile(r"-?[0-9]{1,12}", re.ASCII)
 
 
@@ -235,7 +236,7 @@ def redirected(call: Call, response: httpx2.Response) -> Call | None:
         url = call.url.join(location)
     except httpx2.InvalidURL:
         return None
-    if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+    if url.scheme not in ("http", "https") or not 0 < len(url.host) <= _MAX_HOST_LENGTH or url.userinfo:
         return None
     is_same = (url.scheme, url.host, url.port) == (call.url.scheme, call.url.host, call.url.port)
     turned = call if response.status_code in (307, 308) else _turned_into_get(call, response.status_code)

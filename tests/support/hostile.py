@@ -107,6 +107,8 @@ ANSWERS: Mapping[str, Answer] = {
     "/moved-as-it-is": plain("307 Moved", b"", "Location: /echo"),
     "/moved-to-metadata": plain("302 Found", b"", "Location: http://169.254.169.254/latest"),
     "/moved-to-a-file": plain("302 Found", b"", "Location: file:///etc/passwd"),
+    "/moved-to-a-monster": plain("302 Found", b"", f"Location: http://{'m' * 60_000}/"),
+    "/moved-to-a-password": plain("302 Found", b"", "Location: http://me:hunter2@127.0.0.1/"),
     "/moved-to-nonsense": plain("302 Found", b"", "Location: http://[::1/"),
 }
 

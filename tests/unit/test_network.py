@@ -1,14 +1,18 @@
 """Which addresses HTTP calls may reach, however they are written."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from forgeflow.config import Http
+from forgeflow.config import Config, Http
+from forgeflow.executors.http import HttpExecutor
 from forgeflow.executors.network import Guard
+from forgeflow.executors.output import OutputKeeper
 from forgeflow.executors.wire import Backend, NotSent, Stream, TimedOut, Watch
 from tests.support.executing import orders_of
 from tests.support.scenario import claimed_run
@@ -94,6 +98,22 @@ def test_no_way_to_write_an_address_gets_past_the_guard(backend: Backend, host: 
     assert refused.startswith(f"{host} has an address that executor.http.deny_networks refuses: ")
     # A machine may have an IPv6 address for localhost first.
     assert refused.endswith(word) or host == "localhost"
+
+
+@pytest.fixture(scope="module")
+def executor() -> HttpExecutor:
+    return HttpExecutor(Config())
+
+
+@pytest.mark.parametrize("host", [host for host, _ in REFUSED])
+def test_no_url_gets_past_the_guard(executor: HttpExecutor, host: str) -> None:
+    """Some are refused before, as no URL."""
+    run = claimed_run("http", {"url": f"http://[{host}]:9/" if ":" in host else f"http://{host}:9/"})
+    with orders_of() as (orders, _):
+        ending = executor(run, orders, OutputKeeper(1024))
+    assert ending.failure
+    assert (ending.failure.error_type, ending.failure.charged, ending.http_status) == ("not_started", True, None)
+    assert "refuses" in ending.failure.error or "none that can be called" in ending.failure.error
 
 
 @pytest.mark.parametrize(
@@ -207,7 +227,19 @@ def test_look_up_that_hangs_costs_no_more_than_the_time_to_connect(
 
 
 def test_address_that_takes_nobody_leaves_time_for_the_next(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        Resolver(monkeypatch, _found(closed.getsockname(), server.getsockname()))
-        _guarded_by(backend, [], []).connect_tcp("two.example", 80, timeout=5.0).close()
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_server(("127.0.0.1", 0)) as server:
+        queued = [socket.socket() for _ in range(4)]
+        for each in queued:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        Resolver(monkeypatch, _found(full.getsockname(), server.getsockname()))
+        _guarded_by(backend, [], []).connect_tcp("two.example", 80, timeout=0.4).close()
+        for each in queued:
+            each.close()
+
+
+def test_client_is_loaded_with_the_first_call_alone() -> None:
+    script = "import sys, forgeflow.worker.loop; print({'httpx2', 'httpcore2'} & set(sys.modules))"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
