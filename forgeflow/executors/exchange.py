@@ -120,6 +120,8 @@ class Exchange:
             "connect": self._settings.connect_timeout,
             "read": self._settings.read_timeout,
             "write": self._settings.read_timeout,
+            # Only a connection that was never given back could be waited for; then the worker must not be deaf.
+            "pool": self._settings.connect_timeout,
         }
         answer = self._pool.handle_request(
             httpcore2.Request(

@@ -326,6 +326,12 @@ def test_server_is_told_which_run_calls(executor: HttpExecutor, server: HostileS
     assert first["user-agent"].startswith("forgeflow/")
 
 
+def test_what_tells_of_the_run_cannot_be_forged(executor: HttpExecutor, server: HostileServer) -> None:
+    """A submission refuses such headers, but need not be the only way into the database for ever."""
+    call(executor, server.url("/echo"), headers={"idempotency-key": "forged", "X-Forgeflow-Attempt": "forged"})
+    assert "forged" not in str(server.requests[-1].headers)
+
+
 @pytest.mark.parametrize(
     ("payload", "body", "content_type"),
     [
@@ -368,6 +374,13 @@ def test_connection_is_used_again(server: HostileServer) -> None:
     for _ in range(5):
         assert call(fresh, server.url("/ok"))[1] == "fine"
     assert server.connections == before + 1
+
+
+def test_connection_that_the_server_has_closed_is_not_used_again(executor: HttpExecutor) -> None:
+    with hostile_server() as server:
+        for count in range(1, 4):
+            assert call(executor, server.url("/ok-and-closes"))[1] == "fine"
+            wait_for(lambda count=count: server.ended == count)  # type: ignore[misc]
 
 
 def test_connection_of_a_run_that_was_stopped_is_not_used_again(quick: HttpExecutor, server: HostileServer) -> None:
@@ -443,7 +456,8 @@ def test_guard_stands_before_each_redirect(following: HttpExecutor, server: Host
 def test_redirect_to_what_is_no_web_address_is_not_followed(
     following: HttpExecutor, server: HostileServer, where: str
 ) -> None:
-    assert kind_of(call(following, server.url(f"/moved-to-{where}"))[0]) == ("failed", 302)
+    ending, _ = call(following, server.url(f"/moved-to-{where}"))
+    assert (kind_of(ending), error_of(ending)) == (("failed", 302), "answered 302, expected 200 to 299")
 
 
 # TLS
@@ -488,8 +502,19 @@ def test_timeout_ends_a_call_through_tls(secured: tuple[HostileServer, Path], pa
     assert error_of(call(careless, secured[0].url(path), timeout=0.3)[0]) == "not over after 0.3 s, stopped"
 
 
-def test_server_that_speaks_no_tls_is_told(executor: HttpExecutor, server: HostileServer) -> None:
-    ending, _ = call(executor, server.url("/ok").replace("http:", "https:"))
+def test_server_that_speaks_no_tls_is_told(executor: HttpExecutor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mail:
+
+        def greet() -> None:
+            connection, _ = mail.accept()
+            with connection:
+                connection.sendall(b"220 hunter2 ready\r\n")
+                connection.recv(65536)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        ending, _ = call(executor, f"https://127.0.0.1:{mail.getsockname()[1]}/")
+        thread.join()
     assert kind_of(ending) == ("not_started", None)
     assert error_of(ending).startswith("no TLS with 127.0.0.1: ")
 

@@ -93,6 +93,7 @@ ANSWERS: Mapping[str, Answer] = {
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"")[:10], b"\0\0\0\xff\xff" * 10_000
     ),
     "/bomb": _bomb,
+    "/ok-and-closes": _then_close(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"),
     "/closes": _then_close(b""),
     "/closes-in-the-head": _then_close(b"HTTP/1.1 200 OK\r\nContent-"),
     "/closes-in-the-body": _then_close(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"),
@@ -123,6 +124,7 @@ class HostileServer:
         self.port: int = self._listener.getsockname()[1]
         self.requests: list[Request] = []
         self.connections = 0
+        self.ended = 0
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -154,6 +156,7 @@ class HostileServer:
                 while (request := _read_request(stream.readline, stream.read)) is not None:
                     self.requests.append(request)
                     self._answers.get(request.path, plain("404 Not Found"))(connection, request)
+        self.ended += 1
 
 
 def _read_request(line: Callable[[], bytes], read: Callable[[int], bytes]) -> Request | None:
