@@ -181,6 +181,28 @@ def test_server_that_takes_nothing_is_given_up(quick: HttpExecutor) -> None:
     assert error_of(ending) == "127.0.0.1 took nothing for 0.3 s, given up"
 
 
+def _serve_one(listener: socket.socket, words: bytes, *, reads: int) -> threading.Thread:
+    """One connection: read a little, say something, and close, whatever else may come."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(reads)
+            connection.sendall(words)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def test_answer_that_comes_before_the_request_is_whole_is_heard(executor: HttpExecutor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hasty:
+        thread = _serve_one(hasty, b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", reads=100)
+        ending, _ = call(executor, f"http://127.0.0.1:{hasty.getsockname()[1]}/", body="x" * 20_000_000)
+        thread.join()
+    assert kind_of(ending) == ("failed", 413)
+
+
 @pytest.mark.parametrize("path", ["/endless", "/bomb"])
 def test_endless_answers_and_bombs_cost_no_memory_and_go_by_the_status(server: HostileServer, path: str) -> None:
     limited = HttpExecutor(config(**{"executor.http.response_limit": "64K"}))
@@ -330,6 +352,11 @@ def test_what_tells_of_the_run_cannot_be_forged(executor: HttpExecutor, server: 
     """A submission refuses such headers, but need not be the only way into the database for ever."""
     call(executor, server.url("/echo"), headers={"idempotency-key": "forged", "X-Forgeflow-Attempt": "forged"})
     assert "forged" not in str(server.requests[-1].headers)
+
+
+def test_blanks_around_a_value_are_none_of_it(executor: HttpExecutor, server: HostileServer) -> None:
+    assert kind_of(call(executor, server.url("/echo"), headers={"X-Blank": " a b\t"})[0]) == (None, 200)
+    assert server.requests[-1].headers["x-blank"] == "a b"
 
 
 @pytest.mark.parametrize(
@@ -504,15 +531,7 @@ def test_timeout_ends_a_call_through_tls(secured: tuple[HostileServer, Path], pa
 
 def test_server_that_speaks_no_tls_is_told(executor: HttpExecutor) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mail:
-
-        def greet() -> None:
-            connection, _ = mail.accept()
-            with connection:
-                connection.sendall(b"220 hunter2 ready\r\n")
-                connection.recv(65536)
-
-        thread = threading.Thread(target=greet)
-        thread.start()
+        thread = _serve_one(mail, b"220 hunter2 ready\r\n", reads=65536)
         ending, _ = call(executor, f"https://127.0.0.1:{mail.getsockname()[1]}/")
         thread.join()
     assert kind_of(ending) == ("not_started", None)
@@ -551,7 +570,9 @@ def test_run_of_a_job_has_its_status_and_its_answer(
 def test_run_that_fails_is_tried_again_with_the_same_key(
     world: tuple[Connection, NodeProcess], server: HostileServer
 ) -> None:
-    run = submit(world[0], server.url("/broken"))("dead")
+    connection, node = world
+    run = submit(connection, server.url("/broken"))("dead")
+    assert SECRET not in node.log_text()
     assert (run.http_status, run.outcome, run.error) == (500, "failed", "answered 500, expected 200 to 299")
     first, second = (request.headers for request in server.requests[-2:])
     assert first["idempotency-key"] == second["idempotency-key"] == str(run.id)
