@@ -125,9 +125,14 @@ def signal_group(leader: int, number: int) -> None:
 
 
 def signal_tree(leader: int, number: int) -> None:
-    """Signal a command's first process, wherever it has gone, and the group that it was started in."""
+    """Signal a command's first process, wherever it has gone, and the group that it was started in; each once.
+
+    Many programs take a second TERM for an order to drop everything.
+    """
     signal_group(leader, number)
-    signal_child(leader, number)
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpgid(leader) != leader:
+            signal_child(leader, number)
 
 
 def kill_child(pid: int) -> bool:

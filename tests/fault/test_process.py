@@ -53,6 +53,37 @@ def test_sub_reaper_ends_fifty_descendants_in_three_sessions() -> None:
     assert told == "True []\n"
 
 
+def test_each_process_of_a_command_gets_a_signal_once() -> None:
+    """The first process by its group alone: a second TERM tells many programs to drop everything."""
+    told = run_python(
+        """
+        import os, signal, subprocess, sys
+        from forgeflow.process.tree import signal_tree
+        counter = (
+            "import signal\\n"
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])\\n"
+            "print(flush=True)\\n"
+            "n = 0\\n"
+            "while signal.sigwait([signal.SIGTERM, signal.SIGUSR1]) == signal.SIGTERM:\\n"
+            "    n += 1\\n"
+            "print(n, flush=True)\\n"
+        )
+        counts = 0
+        child = subprocess.Popen([sys.executable, "-c", counter], process_group=0, stdout=subprocess.PIPE)
+        child.stdout.readline()
+        for _ in range(200):
+            signal_tree(child.pid, signal.SIGTERM)
+            # Until it has taken that one: it is not pending any more.
+            while int(open(f"/proc/{child.pid}/status").read().partition("ShdPnd:")[2].split()[0], 16):
+                pass
+        child.send_signal(signal.SIGUSR1)
+        print(child.stdout.readline().decode().strip())
+        child.wait()
+        """
+    )
+    assert told == "200\n"
+
+
 def test_forked_child_starts_clean(tmp_path: Path) -> None:
     """No descriptor but stdio and its own, an empty mask, no ignored signal that a job would inherit, a session."""
     told = run_python(
