@@ -20,7 +20,7 @@ import durationpy
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from forgeflow.domain.lease import Fence
-from forgeflow.domain.run import RUN_VARIABLES
+from forgeflow.domain.run import JOB_VARIABLES
 from forgeflow.errors import ConfigError
 
 SEARCH_PATH = (Path("conf/forgeflow.ini"), Path("/etc/forgeflow/forgeflow.ini"))
@@ -251,6 +251,7 @@ class Shell(_Section):
     env_pass: Words = ("PATH", "HOME", "LANG", "TZ")
     output_limit: Annotated[int, _size(at_most="2G")] = 128 * 1024
     memory_limit: Annotated[int | None, _or_never(_size(at_most="1024G"))] = None
+    run_as_allowed: Words = ()
 
 
 class Secrets(_Section):
@@ -527,7 +528,7 @@ def variable_names() -> dict[str, str]:
 
 
 # Variables of ours that are no settings: where those are, what a job is told, and what the tests use.
-_OTHER_VARIABLES = {"FORGEFLOW_CONFIG", "FORGEFLOW_DATA_DIR", *RUN_VARIABLES}
+_OTHER_VARIABLES = {"FORGEFLOW_CONFIG", "FORGEFLOW_DATA_DIR", *JOB_VARIABLES}
 
 
 def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Setting]:

@@ -16,6 +16,11 @@ RUN_VARIABLES = (
 )
 
 
+# Where a command says how far it has come: it is not every job that has it.
+PROGRESS_VARIABLE = "FORGEFLOW_PROGRESS_FD"
+JOB_VARIABLES = (*RUN_VARIABLES, PROGRESS_VARIABLE)
+
+
 class RunStatus(StrEnum):
     """Stored (or, for pending and running, derived from the owner) and shown; the last three are final."""
 

@@ -48,7 +48,7 @@ class Executor(Protocol):
 
 
 def run_environment(run: ClaimedRun) -> Mapping[str, str]:
-    """What tells a job which run it is, so that it can be idempotent.  Source: README "What a job is told"."""
+    """What tells a job which run it is, so that it can be idempotent.  Source: README "Shell jobs"."""
     values = (
         str(run.id),
         str(run.attempt),

@@ -15,7 +15,7 @@ from forgeflow.domain.run import Ending, Failure
 from forgeflow.executors.base import Orders
 from forgeflow.executors.output import OutputKeeper, clean_text
 from forgeflow.functions.registry import Registry
-from forgeflow.process.fork import EXIT_BUG
+from forgeflow.process.fork import EXIT_BUG, doubt_signals
 from forgeflow.process.tree import Strays, children
 from forgeflow.store.runs import ClaimedRun
 
@@ -41,6 +41,7 @@ class PythonExecutor:
         if function is None:
             error = f"no function is called {name}; workers know those of the modules in python.modules"
             return Ending(run.id, run.attempt, Failure("not_found", error, charged=True))
+        doubt_signals()
         try:
             function(**run.payload.get("args", {}))
         except BaseException as error:  # noqa: BLE001 - the edge of user code: one that exits must not end the worker

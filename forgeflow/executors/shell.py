@@ -6,23 +6,26 @@ included, before the ending is reported. Nothing here waits without a deadline.
 
 import contextlib
 import errno
+import fcntl
 import os
 import pwd
 import select
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from forgeflow.config import Config
 from forgeflow.domain.run import Ending, Failure
-from forgeflow.executors.base import Orders, run_environment
+from forgeflow.executors.base import STOPPED, Orders, run_environment
 from forgeflow.executors.output import OutputKeeper
+from forgeflow.executors.progress import ProgressReader
+from forgeflow.process.capabilities import may_switch_user
 from forgeflow.process.clock import boottime
 from forgeflow.process.oom import JOB_SCORE, OwnScore
-from forgeflow.process.spawn import spawn
+from forgeflow.process.spawn import ProgressSlot, Start, Started, User, spawn
 from forgeflow.process.tree import Strays, children, descendants, memory_bytes, signal_tree
 from forgeflow.store.runs import ClaimedRun
 
@@ -31,28 +34,37 @@ log = structlog.get_logger()
 # How long descendants that still hold the output may go on after the command itself has ended.
 _LINGER_SECONDS = 1.0
 _READ_BYTES = 65536
+_FLOOD_BYTES = 256 * 1024
 _SCARCITY = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _MEMORY_LOOK_SECONDS = 1.0
+_SUCCESS = (0,)
+# The names of a payload's limits, and the kernel's.
+_LIMITS = {"memory": "AS", "cpu": "CPU", "files": "NOFILE", "processes": "NPROC", "core": "CORE"}
+
+
+class _Refused(Exception):
+    """This node does not start the command, and why."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One running command: its process, the reading end of its output, and what is to happen when."""
+    """One running command, and what is to happen when."""
 
-    leader: int
-    pipe: int
+    started: Started
     kept: OutputKeeper
     timeout_at: float
+    progress: ProgressReader = field(default_factory=ProgressReader)
     stop_reason: str | None = None
     kill_at: float | None = None
     memory_look_at: float = float("inf")
     memory_bytes: int = 0
     is_pipe_open: bool = True
+    read_bytes: int = _READ_BYTES
     wait_status: int | None = None  # its first process has been reaped: that number may be another's
 
 
 class ShellExecutor:
-    """Runs `payload.command` with `<shell> -c`.  One at a time; made once per worker."""
+    """Runs `payload.command` with `<shell> -c`, or `payload.argv`.  One at a time; made once per worker."""
 
     def __init__(self, config: Config) -> None:
         self._settings = config.executor_shell
@@ -60,6 +72,7 @@ class ShellExecutor:
         self._fence_grace = config.worker.fence_grace
         passed = {name: os.environ[name] for name in self._settings.env_pass if name in os.environ}
         self._environment: Mapping[str, str] = {"PATH": os.defpath, **passed}
+        self._slot = ProgressSlot()
         self._score = OwnScore()
         self._workdir = self._settings.workdir or _home()
         self._strays = Strays()
@@ -74,44 +87,62 @@ class ShellExecutor:
 
     def __call__(self, run: ClaimedRun, orders: Orders, keeper: OutputKeeper) -> Ending:
         try:
-            leader, pipe = self._start(run)
+            started = spawn(self._start_of(run), own_score=self._score, least_score=JOB_SCORE, slot=self._slot)
+        except _Refused as error:
+            return Ending(run.id, run.attempt, Failure("not_started", str(error), charged=True))
         except OSError as error:
-            reason = f"the command was not started: {error.strerror}: {error.filename or self._settings.shell}"
-            # What the machine lacks at the moment is not the job's fault.
-            charged = error.errno not in _SCARCITY
-            return Ending(run.id, run.attempt, Failure("not_started", reason, charged=charged))
-        attempt = _Attempt(
-            leader,
-            pipe,
-            keeper,
-            boottime() + run.timeout_seconds,
-        )
+            return Ending(run.id, run.attempt, _not_started(run, error))
+        attempt = _Attempt(started, keeper, boottime() + run.timeout_seconds)
         if self._settings.memory_limit is not None:
             attempt.memory_look_at = boottime() + _MEMORY_LOOK_SECONDS
         try:
             self._watch(attempt, run, orders)
             status = self._end(attempt, orders.fence_at(run))
+            refusal = _said(started.refusal)
         except BaseException:
             # A bug of ours must not leave a command behind that nobody watches: the run goes to another worker.
             self._clear(attempt)
             raise
         finally:
-            os.close(pipe)
+            started.close()
+        if refusal:
+            return Ending(
+                run.id, run.attempt, Failure("not_started", f"the command was not started: {refusal}", charged=True)
+            )
         return _ending(run, attempt, status)
 
-    def _start(self, run: ClaimedRun) -> tuple[int, int]:
-        """Its first process, and the reading end of its output."""
-        return spawn(
-            [self._settings.shell, "-c", run.payload["command"]],
-            workdir=self._workdir,
-            environment={**self._environment, **run_environment(run)},
-            own_score=self._score,
-            least_score=JOB_SCORE,
+    def _start_of(self, run: ClaimedRun) -> Start:
+        """Raises _Refused for what this node does not do."""
+        payload = run.payload
+        user = self._user(payload.get("run_as"))
+        argv = payload.get("argv") or [self._settings.shell, "-c", payload["command"]]
+        own = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} if user else {}
+        return Start(
+            argv,
+            workdir=payload.get("workdir") or (user.home if user else self._workdir),
+            environment={**self._environment, **own, **payload.get("env", {}), **run_environment(run)},
+            stdin=payload.get("stdin"),
+            user=user,
+            limits={_LIMITS[name]: value for name, value in payload.get("limits", {}).items()},
         )
+
+    def _user(self, name: str | None) -> User | None:
+        if name is None:
+            return None
+        if name not in self._settings.run_as_allowed:
+            raise _Refused(
+                f"jobs do not run as {name} on this node: executor.shell.run_as_allowed does not name that user"
+            )
+        if not may_switch_user():
+            raise _Refused(f"this node cannot start programs as {name}: its unit grants it neither root nor CAP_SETUID")
+        try:
+            return User.named(name)
+        except KeyError as error:
+            raise _Refused(f"there is no user {name} on this machine") from error
 
     def _watch(self, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
         """Read output and orders and keep the time until the command's first process has ended."""
-        pidfd = os.pidfd_open(attempt.leader)
+        pidfd = os.pidfd_open(attempt.started.pid)
         try:
             self._watch_until_readable(pidfd, attempt, run, orders)
         finally:
@@ -119,7 +150,8 @@ class ShellExecutor:
 
     def _watch_until_readable(self, pidfd: int, attempt: _Attempt, run: ClaimedRun, orders: Orders) -> None:
         poll = select.poll()
-        for descriptor in (pidfd, attempt.pipe, orders.fileno()):
+        output, progress = attempt.started.output, attempt.started.progress
+        for descriptor in (pidfd, output, progress, orders.fileno()):
             poll.register(descriptor, select.POLLIN)
         hears = True
         deadline = 0.0
@@ -133,10 +165,12 @@ class ShellExecutor:
                     poll.unregister(orders.fileno())
             deadline = self._next_deadline(attempt, orders.fence_at(run))
             ready = dict(poll.poll(_milliseconds(deadline - now)))
-            if attempt.pipe in ready:
+            if output in ready:
                 _read_output(attempt)
                 if not attempt.is_pipe_open:
-                    poll.unregister(attempt.pipe)
+                    poll.unregister(output)
+            if progress in ready and not _read_progress(attempt):
+                poll.unregister(progress)
             if pidfd in ready:
                 return
 
@@ -159,7 +193,7 @@ class ShellExecutor:
         elif not attempt.stop_reason and now >= attempt.memory_look_at:
             self._look_at_memory(attempt)
         if attempt.kill_at is not None and now >= attempt.kill_at:
-            signal_tree(attempt.leader, signal.SIGKILL)
+            signal_tree(attempt.started.pid, signal.SIGKILL)
             attempt.kill_at = None
 
     def _look_at_memory(self, attempt: _Attempt) -> None:
@@ -170,7 +204,7 @@ class ShellExecutor:
         attempt.memory_bytes = sum(map(memory_bytes, descendants()))
         if attempt.memory_bytes > limit:
             attempt.stop_reason = "memory"
-            signal_tree(attempt.leader, signal.SIGKILL)
+            signal_tree(attempt.started.pid, signal.SIGKILL)
 
     def _stop(self, attempt: _Attempt, reason: str) -> None:
         """TERM to the group; KILL follows after `worker.kill_grace`, or after `worker.fence_grace` for a fence.
@@ -180,15 +214,15 @@ class ShellExecutor:
         attempt.stop_reason = reason
         grace = {"fenced": self._fence_grace, "lost": 0.0}.get(reason, self._kill_grace)
         attempt.kill_at = boottime() + grace
-        signal_tree(attempt.leader, signal.SIGTERM)
+        signal_tree(attempt.started.pid, signal.SIGTERM)
 
     def _end(self, attempt: _Attempt, fence_at: float) -> int:
         """Kill what is left, reap the command, read the rest.  Returns its status as subprocess would."""
         if attempt.is_pipe_open and not attempt.stop_reason:
             _read_until_closed(attempt, min(boottime() + _LINGER_SECONDS, fence_at))
-        if children() == [attempt.leader]:
+        if children() == [attempt.started.pid]:
             # It has ended, and is all that is left of its tree: there is none to kill.
-            attempt.wait_status = os.waitpid(attempt.leader, 0)[1]
+            attempt.wait_status = os.waitpid(attempt.started.pid, 0)[1]
         else:
             self._clear(attempt)
         assert attempt.wait_status is not None
@@ -200,8 +234,8 @@ class ShellExecutor:
         """End the command and all that it left behind."""
         if attempt.wait_status is None:
             # Its zombie, if it has ended, still holds the group's id, so that this cannot reach anybody else.
-            signal_tree(attempt.leader, signal.SIGKILL)
-            attempt.wait_status = os.waitpid(attempt.leader, 0)[1]
+            signal_tree(attempt.started.pid, signal.SIGKILL)
+            attempt.wait_status = os.waitpid(attempt.started.pid, 0)[1]
         immune_before = set(self._strays.immune)
         left = self._strays.kill_until_none()
         if left:
@@ -226,22 +260,57 @@ def _home() -> str:
 
 def _read_output(attempt: _Attempt) -> None:
     try:
-        data = os.read(attempt.pipe, _READ_BYTES)
+        data = os.read(attempt.started.output, attempt.read_bytes)
     except BlockingIOError:
         return
     if data:
         attempt.kept.feed(data)
+        if len(data) == attempt.read_bytes == _READ_BYTES:
+            # It prints faster than one reads. What a user's pipes may take in all is limited, so not for everybody.
+            attempt.read_bytes = _FLOOD_BYTES
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(attempt.started.output, fcntl.F_SETPIPE_SZ, _FLOOD_BYTES)
     else:
         attempt.is_pipe_open = False
 
 
 def _read_until_closed(attempt: _Attempt, deadline: float) -> None:
     poll = select.poll()
-    poll.register(attempt.pipe, select.POLLIN)
+    poll.register(attempt.started.output, select.POLLIN)
     while attempt.is_pipe_open and poll.poll(max(0.0, (deadline - boottime()) * 1000)):
         _read_output(attempt)
         if boottime() >= deadline:
             return
+
+
+def _read_progress(attempt: _Attempt) -> bool:
+    """False when no more will come."""
+    try:
+        data = os.read(attempt.started.progress, _READ_BYTES)
+    except BlockingIOError:
+        return True
+    if attempt.progress.feed(data):
+        attempt.kept.note_progress(attempt.progress.percent, attempt.progress.note)
+    return bool(data)
+
+
+def _said(descriptor: int | None) -> str:
+    """What whoever was to become somebody else has said; nothing when it has."""
+    if descriptor is None:
+        return ""
+    with contextlib.suppress(BlockingIOError):
+        return os.read(descriptor, _READ_BYTES).decode("utf-8", "replace")
+    return ""
+
+
+def _not_started(run: ClaimedRun, error: OSError) -> Failure:
+    """Why it could not be executed; what the machine lacks at the moment is not the job's fault."""
+    blamed = error.filename or "the command"
+    argv = run.payload.get("argv")
+    if error.errno == errno.ENOENT and argv and blamed == argv[0]:
+        return Failure("not_found", f"the program was not found: {blamed}", charged=True)
+    reason = f"the command was not started: {error.strerror}: {blamed}"
+    return Failure("not_started", reason, charged=error.errno not in _SCARCITY)
 
 
 def _ending(run: ClaimedRun, attempt: _Attempt, status: int) -> Ending:
@@ -252,8 +321,11 @@ def _ending(run: ClaimedRun, attempt: _Attempt, status: int) -> Ending:
 
 def _failure(run: ClaimedRun, attempt: _Attempt, status: int) -> Failure | None:
     """Why the attempt failed; a stop that the command answered in time with success is still a stop."""
-    if status == 0 and attempt.stop_reason is None:
+    success_codes = run.payload.get("success_codes", _SUCCESS)
+    if status in success_codes and attempt.stop_reason is None:
         return None
+    if attempt.stop_reason in STOPPED:
+        return STOPPED[attempt.stop_reason]
     match attempt.stop_reason:
         case "timed_out":
             return Failure("timed_out", f"still running after {run.timeout_seconds:g} s, stopped", charged=True)
@@ -262,18 +334,11 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int) -> Failure | None:
             return Failure(
                 "memory", f"its processes took {taken} MiB, more than executor.shell.memory_limit", charged=True
             )
-        case "cancelled":
-            return Failure("cancelled", "stopped", charged=False)
-        case "fenced":
-            return Failure("fenced", "stopped because its node could not renew the lease", charged=False)
-        case "lost":
-            # Charged, as whoever recovers us would: a job that ends its master must not be tried for ever.
-            return Failure("lost", "its node's master died", charged=True)
-        case "interrupted":
-            return Failure("interrupted", "stopped because its node is stopping", charged=False)
     if status < 0:
         name = signal.Signals(-status).name if -status in signal.valid_signals() else "unknown"
         return Failure("signalled", f"ended by signal {-status} ({name})", charged=True)
+    if status == os.EX_TEMPFAIL:
+        return Failure("postponed", "exit code 75 (to be tried again later)", charged=True, is_later=True)
     meaning = {126: " (found, but could not be executed)", 127: " (command not found)"}.get(status, "")
     kind = "not_found" if status == 127 else "failed"
     return Failure(kind, f"exit code {status}{meaning}", charged=True)

@@ -36,8 +36,24 @@ def _noted(_number: int, _frame: object) -> None:
     """A handler that does nothing, rather than SIG_IGN, which a job would inherit over exec."""
 
 
+_is_in_doubt = True
+
+
+def doubt_signals() -> None:
+    """Code of others runs now, and may leave signals blocked or ignored."""
+    global _is_in_doubt
+    _is_in_doubt = True
+
+
 def heed_signals() -> None:
-    """None is blocked or ignored from now on: what we start would inherit that.  Call it from the main thread."""
+    """None is blocked or ignored from now on: what we start would inherit that.  Call it from the main thread.
+
+    Looks only after `doubt_signals`: it takes longer than the rest of our part in starting a program.
+    """
+    global _is_in_doubt
+    if not _is_in_doubt:
+        return
+    _is_in_doubt = False
     if signal.pthread_sigmask(signal.SIG_BLOCK, ()):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from forgeflow.executors.secrets import REFERENCE
 from forgeflow.functions.registry import MAX_NAME_LENGTH
@@ -26,12 +26,38 @@ class Body(BaseModel):
 
 # Linux takes no longer argument of a program (MAX_ARG_STRLEN, 32 pages), its final NUL included.
 _MAX_ARGUMENT_BYTES = 131_071
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def _fit_an_argument(command: str) -> str:
-    if len(command.encode("utf-8", "surrogatepass")) > _MAX_ARGUMENT_BYTES:
+def _length(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _fit_an_argument(text: str) -> str:
+    if _length(text) > _MAX_ARGUMENT_BYTES:
         raise ValueError(f"is longer than {_MAX_ARGUMENT_BYTES} bytes; put it into a file and run that")
-    return command
+    return text
+
+
+def _is_variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError("expected the name of a variable: letters, digits and underscores, no digit first")
+    if name.startswith("FORGEFLOW_"):
+        raise ValueError("is a name that ForgeFlow keeps for itself")
+    return name
+
+
+def _fit_an_environment(variables: dict[str, str]) -> dict[str, str]:
+    for name, value in variables.items():
+        if _length(name) + 1 + _length(value) > _MAX_ARGUMENT_BYTES:
+            raise ValueError(f"has a variable of more than {_MAX_ARGUMENT_BYTES} bytes; put it into stdin or a file")
+    return variables
+
+
+def _is_absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("expected an absolute path")
+    return path
 
 
 def refuse_secrets(text: str) -> str:
@@ -44,8 +70,46 @@ def refuse_secrets(text: str) -> str:
     return text
 
 
+Argument = Annotated[str, AfterValidator(_fit_an_argument), AfterValidator(refuse_secrets)]
+Folder = Annotated[str, AfterValidator(_is_absolute)]
+
+
+# Of a resource: more than the kernel counts to is no limit.
+Amount = Annotated[int, Field(ge=1, le=2**62)]
+
+
+class Limits(Body):
+    """What one process of a command may take.  Source: setrlimit(2).
+
+    Bytes of address space, seconds of CPU, descriptors, bytes of a core file; `processes` counts all of its user.
+    """
+
+    memory: Amount | None = None
+    cpu: Amount | None = None
+    files: Amount | None = None
+    processes: Amount | None = None
+    core: Annotated[int, Field(ge=0, le=2**62)] | None = None
+
+
 class ShellPayload(Body):
-    command: Annotated[str, AfterValidator(_fit_an_argument), AfterValidator(refuse_secrets)] = Field(min_length=1)
+    """A line for the shell, or a program with its arguments, and what it is given.  Source: README "Shell jobs"."""
+
+    command: Argument | None = Field(default=None, min_length=1)
+    argv: list[Argument] | None = Field(default=None, min_length=1, max_length=1000)
+    env: Annotated[dict[Annotated[str, AfterValidator(_is_variable)], str], AfterValidator(_fit_an_environment)] = {}
+    workdir: Folder | None = Field(default=None, max_length=4000)
+    stdin: str | None = None
+    success_codes: list[Annotated[int, Field(ge=0, le=255)]] = Field(default=[0], min_length=1, max_length=256)
+    run_as: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] | None = None
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.command is None) == (self.argv is None):
+            raise ValueError("expected either command, a line for the shell, or argv, a program and its arguments")
+        if self.argv is not None and not self.argv[0]:
+            raise ValueError("expected the name of a program as the first of argv")
+        return self
 
 
 class FunctionPayload(Body):

@@ -99,7 +99,7 @@ class JobRequest(Body):
 
     def definition(self) -> JobDefinition:
         values = {name: getattr(self, name) for name in DEFINITION}
-        return JobDefinition(**{**values, "payload": self.payload.model_dump()})
+        return JobDefinition(**{**values, "payload": self.payload.model_dump(exclude_unset=True)})
 
 
 class _OwnPayload(Body):
@@ -203,13 +203,14 @@ def _problems(error: ValidationError, known: Collection[str], *, start: int | No
             problem["type"].replace("_", "-"),
         )
         for number, problem in enumerate(error.errors(include_url=False, include_input=False))
-        for place in [_place(problem["loc"]) if start is None else _place_in_list(problem["loc"], start)]
+        for named in [_of_key(problem["loc"])]
+        for place in [named if start is None else _place_in_list(named, start)]
     ]
 
 
-def _place(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Of the field whose name is wrong, where it is the name: pydantic says so in a last part."""
-    return place[:-1] if place[-1:] == ("[key]",) else place
+def _of_key(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The place that a key names, for one that is bad itself: pydantic says so in a place below it."""
+    return place[:-1] if len(place) > 2 and place[-1] == "[key]" else place
 
 
 def _place_in_list(place: tuple[int | str, ...], start: int) -> tuple[int | str, ...]:
@@ -370,7 +371,7 @@ def read_skip_request(body: dict[str, Any]) -> SkipRequest:
 def read_payload(executor: str, payload: dict[str, Any]) -> dict[str, Any]:
     """A payload of a run's own.  Raises InvalidInput, which names every bad field."""
     own = _read(_OWN_PAYLOADS[executor], {"payload": payload}, "trigger")
-    return own.payload.model_dump()
+    return own.payload.model_dump(exclude_unset=True)
 
 
 class _ListedCall(FunctionPayload):
@@ -405,7 +406,7 @@ def _read_some(
     kind: TypeAdapter[list[Any]], payloads: Sequence[Mapping[str, Any] | None], start: int
 ) -> tuple[list[FieldProblem], list[bytes | None]]:
     try:
-        values = kind.dump_python(kind.validate_python(payloads))
+        values = kind.dump_python(kind.validate_python(payloads), exclude_unset=True)
     except ValidationError as error:
         return _problems(error, (), start=start), []
     texts = [None if value is None else _payload_json(value) for value in values]

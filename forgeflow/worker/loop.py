@@ -18,6 +18,7 @@ from forgeflow.executors.output import OutputKeeper
 from forgeflow.executors.python import PythonExecutor
 from forgeflow.executors.shell import ShellExecutor
 from forgeflow.functions.registry import load_functions
+from forgeflow.process.capabilities import keep_to_ourselves
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, EXIT_RESULT_REFUSED, EXIT_TRY_AGAIN
 from forgeflow.process.link import Link
@@ -54,6 +55,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     79 after a result that the database does not take in any form; the run is charged for it.
     """
     become_subreaper()
+    keep_to_ourselves()
     orders = WorkerOrders(link, page, slot, config.worker.fence())
     owner = Owner(node.boot_id, child)
     shell = ShellExecutor(config)

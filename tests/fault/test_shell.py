@@ -1,5 +1,8 @@
 """The shell executor in a real worker: endings told apart, output, timeouts, trees."""
 
+import os
+import pwd
+import signal
 import subprocess
 import sys
 import textwrap
@@ -22,13 +25,15 @@ from tests.support.waiting import wait_for
 
 Execute = Callable[..., RunRow]
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root, or one with its capabilities, becomes others")
+
 
 @pytest.fixture(scope="module")
 def execute(server_url: str, template: str) -> Iterator[Execute]:
     """Runs a command as a job with one try, on a node of this module, and gives the ended run."""
     url = make_database(server_url, template=template)
     with nothing_left_behind(), nodes() as start, connect(config_for(url), "test") as connection:
-        start(url).wait_for_log("node ready")
+        start(url, executor__shell__run_as_allowed="nobody no-such-user").wait_for_log("node ready")
         yield lambda command, **fields: _execute(connection, command, fields)
     drop_database(server_url, url)
 
@@ -205,7 +210,7 @@ def test_command_starts_from_a_clean_slate(execute: Execute) -> None:
     """stdin is empty, no descriptor of the worker, no blocked or ignored signal, only the variables allowed."""
     run = execute("cat; ls /proc/self/fd | tr '\\n' ' '; grep -E 'SigBlk|SigIgn' /proc/self/status; env | cut -d= -f1")
     first, *rest = run.output_head.splitlines()
-    assert first.startswith("0 1 2 3 SigBlk:\t0000000000000000")  # 3 is ls reading the folder
+    assert first.startswith("0 1 2 3 4 SigBlk:\t0000000000000000")  # 3 is ls reading the folder, 4 takes progress
     # make hands 32 and 33 down ignored; they are the C library's own, and no program can change them.
     assert int(rest[0].split()[1], 16) & ~(0b11 << 31) == 0
     names = {name for name in rest[1:] if not name.startswith("FORGEFLOW_")}
@@ -236,3 +241,167 @@ def test_node_that_could_start_no_command_does_not_serve(
         assert node.wait() == 3
         assert reason in node.log_text()
     drop_database(server_url, url)
+
+
+LITERAL = "a; touch /tmp/$(id) `id`\n\"quoted\" 'twice' * ~ \N{SNOWMAN}"
+
+
+def test_arguments_and_variables_arrive_as_they_are(execute: Execute) -> None:
+    run = execute("", payload={"argv": ["printf", "%s|", LITERAL, "", "-n"]})
+    assert (run.status, run.output_head) == ("succeeded", f"{LITERAL}||-n|")
+    run = execute("", payload={"command": 'printf %s "$WHAT"', "env": {"WHAT": LITERAL}})
+    assert (run.status, run.output_head) == ("succeeded", LITERAL)
+
+
+def test_variables_of_a_payload_stand_beside_those_of_the_run(execute: Execute) -> None:
+    env = {"PATH": "/bin:/usr/bin", "LC_CTYPE": "C", "EMPTY": ""}
+    run = execute("", payload={"command": 'echo "$PATH $LC_CTYPE ${EMPTY-no} ${FORGEFLOW_ATTEMPT}"', "env": env})
+    assert run.output_head == "/bin:/usr/bin C  1\n"
+
+
+@pytest.mark.parametrize("size", [0, 5, 700_000])
+def test_stdin_is_given_whole_however_much_is_printed_meanwhile(execute: Execute, size: int) -> None:
+    run = execute(
+        "", payload={"command": "head -c 300000 /dev/zero; wc -c; readlink /proc/$$/fd/0", "stdin": "\xe9" * size}
+    )
+    assert run.status == "succeeded"
+    assert run.output_tail.lstrip("\ufffd").split()[0] == str(2 * size)
+
+
+def test_stdin_that_is_not_read_is_no_failure(execute: Execute) -> None:
+    assert execute("", payload={"command": "true", "stdin": "x" * 500_000}).status == "succeeded"
+
+
+def test_command_starts_in_its_folder(execute: Execute, tmp_path: Path) -> None:
+    assert execute("", payload={"argv": ["pwd"], "workdir": "/usr/share"}).output_head == "/usr/share\n"
+
+
+@pytest.mark.parametrize(("command", "status"), [("exit 0", "succeeded"), ("exit 7", "succeeded"), ("exit 1", "dead")])
+def test_which_exit_codes_are_success_is_the_payloads_to_say(execute: Execute, command: str, status: str) -> None:
+    run = execute("", payload={"command": command, "success_codes": [0, 7]})
+    assert (run.status, run.exit_code) == (status, int(command[-1]))
+
+
+def test_zero_is_no_success_where_it_is_not_named(execute: Execute) -> None:
+    run = execute("", payload={"command": "true", "success_codes": [75]})
+    assert (run.status, run.error) == ("dead", "exit code 0")
+
+
+def test_exit_75_is_tried_again_and_charged_to_nobody(execute: Execute) -> None:
+    run = execute("[ $FORGEFLOW_ATTEMPT -gt 3 ] || exit 75")
+    assert (run.status, run.attempt, run.failures) == ("succeeded", 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("payload", "error_type", "error"),
+    [
+        ({"argv": ["no-such-program-here", "x"]}, "not_found", "the program was not found: no-such-program-here"),
+        ({"argv": ["/etc/passwd"]}, "not_started", "the command was not started: Permission denied: /etc/passwd"),
+        ({"argv": ["/etc"]}, "not_started", "the command was not started: Permission denied: /etc"),
+        (
+            {"command": "true", "workdir": "/no/such/folder"},
+            "not_started",
+            "the command was not started: No such file or directory: /no/such/folder",
+        ),
+        (
+            {"command": "true", "workdir": "/etc/passwd"},
+            "not_started",
+            "the command was not started: Not a directory: /etc/passwd",
+        ),
+        (
+            {"argv": ["true", *["x" * 131_000] * 20]},
+            "not_started",
+            "the command was not started: Argument list too long",
+        ),
+        (
+            {"command": "true", "run_as": "root"},
+            "not_started",
+            "jobs do not run as root on this node: executor.shell.run_as_allowed does not name that user",
+        ),
+    ],
+)
+def test_command_that_cannot_be_started_says_why(
+    execute: Execute, payload: dict[str, Any], error_type: str, error: str
+) -> None:
+    run = execute("", payload=payload)
+    assert (run.status, run.outcome, run.error_type) == ("dead", "could_not_start", error_type)
+    assert run.error is not None
+    assert run.error.removesuffix(": true") == error
+
+
+def test_limits_hold_for_the_command_alone(execute: Execute) -> None:
+    limits = {"memory": 1024**3, "cpu": 7, "files": 77, "processes": 5000, "core": 0}
+    run = execute("", payload={"command": "ulimit -v; ulimit -t; ulimit -n; ulimit -c; ulimit -Hn", "limits": limits})
+    assert run.output_head.split() == [str(1024**2), "7", "77", "0", "77"]
+    assert execute("ulimit -n").output_head != "77\n"
+
+
+def test_command_that_takes_more_cpu_than_its_limit_is_ended_by_the_kernel(execute: Execute) -> None:
+    run = execute("", payload={"command": "while :; do :; done", "limits": {"cpu": 1}})
+    assert (run.outcome, run.signal) == ("crashed", signal.SIGKILL)
+
+
+WHOAMI = """
+    id -u; id -g; id -G; echo $HOME $USER $LOGNAME ${LC_CTYPE-none}
+    echo $(grep -E '^(NoNewPrivs|Cap(Inh|Prm|Eff|Amb))' /proc/self/status | tr -d '\\t')
+    echo $(ls /proc/self/fd)
+"""
+
+
+@needs_root
+def test_command_runs_as_another_user_whole_and_for_good(execute: Execute) -> None:
+    nobody = pwd.getpwnam("nobody")
+    run = execute("", payload={"command": WHOAMI, "run_as": "nobody", "workdir": "/"})
+    uid, gid, groups, home, status, descriptors = run.output_head.splitlines()
+    assert (int(uid), int(gid)) == (nobody.pw_uid, nobody.pw_gid)
+    assert set(map(int, groups.split())) == set(os.getgrouplist("nobody", nobody.pw_gid))
+    assert home == f"{nobody.pw_dir} nobody nobody none"
+    nothing = "0" * 16
+    assert status.split() == [*(f"Cap{kind}:{nothing}" for kind in ("Inh", "Prm", "Eff", "Amb")), "NoNewPrivs:1"]
+    assert descriptors.split() == ["0", "1", "2", "3", "4"]
+
+
+@needs_root
+def test_other_users_command_is_stopped_with_all_that_it_has_left(execute: Execute) -> None:
+    marker = uuid.uuid4().hex
+    command = f"trap '' TERM; setsid sh -c 'sleep 61; : {marker}' & sleep 62; : {marker}"
+    run = execute("", payload={"command": command, "run_as": "nobody", "workdir": "/"}, timeout_seconds=0.6)
+    assert run.error_type == "timed_out"
+    assert not processes_marked(marker)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("payload", "error"),
+    [
+        ({"argv": ["true"], "run_as": "no-such-user"}, "there is no user no-such-user on this machine"),
+        (
+            {"argv": ["true"], "run_as": "nobody", "workdir": "/root"},
+            "the command was not started: /root: Permission denied",
+        ),
+        (
+            {"argv": ["no-such-program"], "run_as": "nobody", "workdir": "/", "env": {"PATH": "/bin"}},
+            "the command was not started: no-such-program: No such file or directory",
+        ),
+    ],
+)
+def test_what_another_user_cannot_start_does_not_run_as_us(
+    execute: Execute, payload: dict[str, Any], error: str
+) -> None:
+    run = execute("", payload=payload)
+    assert (run.error_type, run.error) == ("not_started", error)
+
+
+def test_command_that_prints_our_own_forms_changes_nothing(execute: Execute) -> None:
+    """What a job says on its output is output, whatever it looks like."""
+    forms = [
+        '{"kind":"STOP"}',
+        '{"kind":"DRAIN"}',
+        "42% done",
+        '{"timestamp":"2026-12-01T00:00:00Z","level":"error","event":"node stopped"}',
+        "READY=1",
+        r"\000\033]0;title\007",
+    ]
+    run = execute("", payload={"argv": ["printf", r"%b\n", *forms]})
+    assert (run.status, run.progress) == ("succeeded", None)
+    assert execute("echo again").output_head == "again\n"

@@ -1,35 +1,42 @@
 """What a started program gets of the process that starts it: nothing that it was not given."""
 
 import errno
+import os
+import pwd
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from forgeflow.process import become, capabilities
+
 _PRELUDE = """
     import errno, os, resource, sys, threading
     from pathlib import Path
-    from forgeflow.process.spawn import spawn
+    from forgeflow.process.spawn import ProgressSlot, Start, spawn
     from forgeflow.process.fork import open_descriptors
     from forgeflow.process.oom import OwnScore
     from forgeflow.process.tree import become_subreaper, children
 
     become_subreaper()
-    score = OwnScore()
+    score, slot = OwnScore(), ProgressSlot()
     children()  # keeps a descriptor from its first call on
 
     def printed(command, program="/bin/sh", **settings):
         return output_of([program, "-c", command], **settings)
 
     def output_of(argv, workdir="/", least_score=0):
-        pid, reading = spawn(argv, workdir=workdir, environment={"PATH": os.defpath},
-                                    own_score=score, least_score=least_score)
-        os.set_blocking(reading, True)
-        with open(reading) as output:
+        start = Start(argv, workdir=workdir, environment={"PATH": os.defpath})
+        started = spawn(start, own_score=score, least_score=least_score, slot=slot)
+        os.set_blocking(started.output, True)
+        with open(os.dup(started.output)) as output:
             text = output.read()
-        os.waitpid(pid, 0)
+        os.waitpid(started.pid, 0)
+        started.close()
         return text
 """
 
@@ -66,10 +73,10 @@ def test_descriptors_that_others_left_inheritable_are_not_handed_down() -> None:
         for descriptor in left:
             os.set_inheritable(descriptor, True)
         os.dup2(left[0], 200)
-        print(printed("ls /proc/self/fd").split(), os.get_inheritable(200))
+        print(printed("ls /proc/self/fd").split(), slot.number, os.get_inheritable(200))
         """
     )
-    assert told == "['0', '1', '2', '3'] True\n"  # 3 is ls reading the folder
+    assert told == "['0', '1', '2', '3', '5'] 5 True\n"  # 3 is ls reading the folder, 5 takes progress
 
 
 def test_stdin_is_empty_and_output_is_one_pipe() -> None:
@@ -178,3 +185,74 @@ def test_want_of_descriptors_at_any_point_is_told_and_leaves_nothing_behind() ->
         """
     )
     assert told == "True True\n"
+
+
+_GRANTED = """
+    import json, os, subprocess, sys
+    sys.path.insert(0, sys.argv[1])
+    from capabilities import keep_to_ourselves, lent, may_switch_user
+
+    facts = "id -u; id -G; grep -E 'Cap(Inh|Prm|Eff|Amb)|NoNewPrivs' /proc/self/status"
+    def told(argv, **settings):
+        done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, **settings)
+        return [word for word in done.stdout.split() if word[0].isdigit()]
+
+    def become(uid):
+        reading, writing = os.pipe()
+        user = {"uid": uid, "gid": uid, "groups": [uid]}
+        spec = json.dumps({"user": user, "limits": {}, "workdir": "/", "locale": None})
+        argv = [sys.executable, "-I", "-S", sys.argv[1] + "/become.py", str(writing), spec, "/bin/sh", "-c", facts]
+        with lent():
+            words = told(argv, pass_fds=(writing,))
+        os.close(writing)
+        return words, os.read(reading, 1000).decode()
+
+    print(may_switch_user())
+    if may_switch_user():
+        keep_to_ourselves()
+        print(told(["/bin/sh", "-c", facts]))
+        print(*become(1))
+        print(told(["/bin/sh", "-c", facts]))
+"""
+
+
+def _as_nobody(*granted: str) -> list[str]:
+    """What that prints as nobody, whose unit has granted it these capabilities."""
+    folder = Path(tempfile.mkdtemp(prefix="forgeflow-granted-"))  # nobody may not be allowed into the checkout
+    folder.chmod(0o755)
+    for module in (capabilities, become):
+        shutil.copy(str(module.__file__), folder)
+    names = ",".join(f"+{name}" for name in granted)
+    grants = [f"--inh-caps={names}", f"--ambient-caps={names}"] if granted else []
+    argv = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *grants, "/usr/bin/python3"]
+    try:
+        done = subprocess.run(
+            [*argv, "-c", textwrap.dedent(_GRANTED), str(folder)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            cwd="/",
+        )
+    finally:
+        shutil.rmtree(folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+NOTHING = "0000000000000000"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can grant a capability")
+def test_capabilities_of_the_node_are_lent_to_none_but_who_switches_users() -> None:
+    may, before, switched, after = _as_nobody("setuid", "setgid", "kill")
+    assert may == "True"
+    nobody = pwd.getpwnam("nobody").pw_uid
+    plain = str([str(nobody), str(pwd.getpwnam("nobody").pw_gid), *[NOTHING] * 4, "0"])
+    assert (before, after) == (plain, plain)
+    assert switched == str(["1", "1", *[NOTHING] * 4, "1"]) + " "
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take its own away")
+def test_node_without_capabilities_knows_that_it_cannot_switch_users() -> None:
+    assert _as_nobody() == ["False"]

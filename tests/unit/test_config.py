@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forgeflow.config import SHORT_NAMES, Config, known_keys, load_config, variable_names
-from forgeflow.domain.run import RUN_VARIABLES
+from forgeflow.domain.run import JOB_VARIABLES
 from forgeflow.errors import ConfigError
 
 SHIPPED = Path(__file__).parents[2] / "conf" / "forgeflow.ini"
@@ -476,7 +476,7 @@ def test_setting_that_is_given_twice_and_differs_is_refused(tmp_path: Path) -> N
 
 def test_what_a_job_is_told_is_no_setting() -> None:
     """A job may start a ForgeFlow of its own."""
-    assert load_config(environ=dict.fromkeys(RUN_VARIABLES, "x") | {"FORGEFLOW_DATA_DIR": "/x"})
+    assert load_config(environ=dict.fromkeys(JOB_VARIABLES, "x") | {"FORGEFLOW_DATA_DIR": "/x"})
 
 
 @pytest.mark.parametrize(
