@@ -278,11 +278,15 @@ def trigger_job(connection: Connection, job_id: UUID, payload: Mapping[str, Any]
     return run
 
 
+# What only a payload of that executor has; which one the job has is not known before the database is asked.
+_TELLING = {"function": "python", "url": "http"}
+
+
 def _trigger_at_once(connection: Connection, job_id: UUID, payload: Mapping[str, Any] | None) -> RunRow | None:
     """In one round trip, of a job that is as most are; None for others, and for what is to be refused."""
     own = executor = None
     if payload is not None:
-        executor = "python" if "function" in payload else "shell"
+        executor = next((name for key, name in _TELLING.items() if key in payload), "shell")
         try:
             own = read_payload(executor, dict(payload))
         except InvalidInput:

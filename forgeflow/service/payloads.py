@@ -188,7 +188,9 @@ Status = Annotated[int, Field(ge=100, le=599)]
 
 
 class HttpPayload(Body):
-    url: Annotated[str, AfterValidator(_check_url)] = Field(min_length=1, max_length=MAX_URL_LENGTH)
+    url: Annotated[str, AfterValidator(_check_url), AfterValidator(refuse_secrets)] = Field(
+        min_length=1, max_length=MAX_URL_LENGTH
+    )
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "POST"
     headers: Headers = Field(default={}, max_length=_MAX_HEADERS)
     body: JsonValue = None

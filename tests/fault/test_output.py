@@ -17,12 +17,14 @@ from forgeflow.store.connection import Connection, connect
 from forgeflow.store.runs import RunRow
 from tests.support.commands import command, environment, refused, run
 from tests.support.databases import config_for, drop_database, make_database
+from tests.support.hostile import hostile_server
 from tests.support.processes import NodeProcess, descendants_of, nodes, nothing_left_behind, title
 from tests.support.waiting import wait_for
 from tests.support.web import WebServer, web_server
 from tests.support.work import only_run, submit
 
 CANARY = "canary/7f3a?b+c=dÄ"
+B64 = base64.b64encode(CANARY.encode()).decode()  # of ASCII alone, as headers must be
 OLD = UUID(int=1)
 LEAK = """
 import logging, os, sys, threading, time
@@ -77,6 +79,8 @@ def scene(server_url: str, template: str, tmp_path_factory: pytest.TempPathFacto
     (folder / "leak.py").write_text(LEAK)
     (folder / "token").write_text(f"{CANARY}\n")
     (folder / "token").chmod(0o600)
+    (folder / "b64").write_text(B64)
+    (folder / "b64").chmod(0o600)
     (folder / "open").write_text(CANARY)
     (folder / "open").chmod(0o644)
     url = make_database(server_url, template=template)
@@ -94,6 +98,7 @@ def scene(server_url: str, template: str, tmp_path_factory: pytest.TempPathFacto
         node = start(
             url,
             executor__secrets__folder=str(folder),
+            executor__http__allow_networks="127.0.0.1/32",
             python__modules="leak",
             log__level="debug",
             environment={"PYTHONPATH": str(folder)},
@@ -272,7 +277,7 @@ def assert_hidden(scene: Scene, job_id: UUID) -> None:
         CANARY,
         CANARY[:8],
         CANARY[3:12],
-        base64.b64encode(CANARY.encode()).decode(),
+        B64,
         json.dumps(CANARY)[2:-2],
     ):
         for name, text in surfaces(scene, job_id).items():
@@ -289,6 +294,45 @@ def test_function_has_its_secret_and_nobody_else_sees_it(scene: Scene, tmp_path:
     assert "***" in ended.output_tail + ended.output_head
     wait_for(lambda: "printed ***" in scene.node.log_text() and "logged ***" in scene.node.log_text())
     assert "secret:token" in tables(scene.connection)
+    assert_hidden(scene, job_id)
+
+
+def test_command_has_its_secrets_and_nobody_else_sees_them(scene: Scene, tmp_path: Path) -> None:
+    """Nor while it runs; in its progress neither."""
+    tmp_path.chmod(0o777)
+    lines = [
+        f'printf %s "$TOKEN" > {tmp_path}/env; cat > {tmp_path}/stdin',
+        'echo "env $TOKEN"; env; cat /proc/self/environ',
+        'echo "7% with $TOKEN" >&$FORGEFLOW_PROGRESS_FD',
+        f"while ! test -e {tmp_path}/goes-on; do sleep 0.05; done; exit 3",
+    ]
+    payload = {"command": "\n".join(lines), "env": {"TOKEN": "secret:token"}, "stdin": "<secret:token>"}
+    job_id = scene.submit("", payload=payload)
+    scene.seen(job_id)
+    assert_hidden(scene, job_id)
+    path = f"/api/runs/{scene.run_of(job_id).id}"
+    assert scene.web.get(path).json()["progress"] == {"percent": 7, "note": "with ***"}
+    (tmp_path / "goes-on").touch()
+    ended = scene.ended(job_id)
+    assert ((tmp_path / "env").read_text(), (tmp_path / "stdin").read_text()) == (CANARY, f"<{CANARY}>")
+    assert (ended.status, ended.exit_code) == ("dead", 3)
+    assert (ended.output_head + ended.output_tail).count("TOKEN=***") == 2
+    assert_hidden(scene, job_id)
+
+
+def test_request_has_its_secrets_and_nobody_else_sees_them(scene: Scene) -> None:
+    with hostile_server() as server:
+        payload = {
+            "url": server.url("/echo"),
+            "headers": {"X-Token": "Bearer secret:b64"},
+            "body": {"token": ["secret:token"]},
+            "expect_status": [204],
+        }
+        ended = scene.ended(job_id := scene.submit("", executor="http", payload=payload))
+    assert (ended.status, ended.error) == ("dead", "answered 200, expected 204")
+    assert server.requests[-1].headers["x-token"] == f"Bearer {B64}"
+    assert json.loads(server.requests[-1].body) == {"token": [CANARY]}
+    assert ended.output_head + ended.output_tail == '{"token":["***"]}'
     assert_hidden(scene, job_id)
 
 

@@ -92,12 +92,16 @@ def test_reference_elsewhere_is_left_as_it_is() -> None:
     assert resolve(run, {}).payload == run.payload
 
 
-def test_reference_in_a_command_is_refused_when_submitted() -> None:
-    body = {"name": "job", "executor": "shell", "payload": {"command": "curl -u me:secret:token host"}}
+@pytest.mark.parametrize(
+    ("executor", "field", "text"),
+    [("shell", "command", "curl -u me:secret:token host"), ("http", "url", "http://host/?key=secret:token")],
+)
+def test_reference_that_others_would_see_is_refused_when_submitted(executor: str, field: str, text: str) -> None:
+    body = {"name": "job", "executor": executor, "payload": {field: text}}
     with pytest.raises(InvalidInput) as refused:
         read_job_request(body)
     (problem,) = refused.value.problems
-    assert problem.pointer == "#/payload/command"
+    assert problem.pointer == f"#/payload/{field}"
     assert problem.detail.startswith("refers to a secret, which others would see here; expected secret:NAME in env")
     assert "token" not in problem.detail
 
