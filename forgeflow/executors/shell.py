@@ -324,9 +324,9 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int) -> Failure | None:
     success_codes = run.payload.get("success_codes", _SUCCESS)
     if status in success_codes and attempt.stop_reason is None:
         return None
-    if attempt.stop_reason in STOPPED:
-        return STOPPED[attempt.stop_reason]
     match attempt.stop_reason:
+        case str(reason) if reason in STOPPED:
+            return STOPPED[reason]
         case "timed_out":
             return Failure("timed_out", f"still running after {run.timeout_seconds:g} s, stopped", charged=True)
         case "memory":
