@@ -18,6 +18,7 @@ from forgeflow.config import Config, load_config
 from forgeflow.embedded import EmbeddedServer, start_server
 from forgeflow.errors import ConfigError, StateTaken
 from forgeflow.log import set_up_logging
+from forgeflow.process.privacy import become_private
 from forgeflow.process.tree import become_subreaper
 from forgeflow.store.connection import connect
 from forgeflow.store.schema import migrate
@@ -48,6 +49,7 @@ def serve_machine(
     set_up_logging(config.log)
     environment = _environment(config, config_file)
     check_address(config)
+    become_private()
     become_subreaper()
     signals = Signals()
     try:

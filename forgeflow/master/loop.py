@@ -30,6 +30,7 @@ from forgeflow.master.nursery import Nursery, retire
 from forgeflow.process.clock import boottime
 from forgeflow.process.fork import EXIT_BOOT_FAILED, EXIT_REFUSED, freeze_heap
 from forgeflow.process.link import Message
+from forgeflow.process.privacy import become_private
 from forgeflow.process.service_manager import ServiceManager
 from forgeflow.process.tree import Strays, become_subreaper, kill_child, signal_child
 
@@ -123,6 +124,7 @@ class Master:
 
     def run(self) -> int:
         """Serve until told to stop.  Returns 0, or 3 when no worker could boot."""
+        become_private()
         become_subreaper()
         for number in _HANDLED:
             signal.signal(number, lambda number, _frame: self._signals.add(number))

@@ -6,19 +6,20 @@ privilege, nor does lowering it again to what it was. Where the system refuses, 
 
 import contextlib
 import os
-from pathlib import Path
+
+from forgeflow.process.privacy import open_own
 
 CHILD_SCORE = 500
 JOB_SCORE = 800
 
-_OWN = Path("/proc/self/oom_score_adj")
+_OWN = "/proc/self/oom_score_adj"
 
 
 def raise_oom_score(score: int) -> None:
     """Ours, and of what we start from now on; never lower than it is."""
-    with contextlib.suppress(OSError):
-        if int(_OWN.read_text()) < score:
-            _OWN.write_text(str(score))
+    own = OwnScore()
+    own.raise_to(score)
+    own.close()
 
 
 class OwnScore:
@@ -30,7 +31,11 @@ class OwnScore:
     def __init__(self) -> None:
         self._file = -1
         with contextlib.suppress(OSError):
-            self._file = os.open(_OWN, os.O_RDWR | os.O_CLOEXEC)
+            self._file = open_own(_OWN)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
 
     def raise_to(self, score: int) -> bytes:
         """Raise it, if it is lower, for what is started now; returns what `restore` wants."""

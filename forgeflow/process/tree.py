@@ -21,15 +21,18 @@ _ROUND_SECONDS = 0.001
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
+def prctl(option: int, value: int, more: int = 0) -> int:
+    """prctl(2).  Raises OSError."""
+    answer: int = _libc.prctl(option, value, more, 0, 0)
+    if answer < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
+    return answer
 
 
 def become_subreaper() -> None:
     """Orphans among our descendants become our children from now on.  Not inherited over fork."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def machine() -> str:
@@ -43,7 +46,7 @@ def machine() -> str:
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
     """Get this signal when our parent's main thread ends; exits at once when `parent` is already gone."""
-    _prctl(_PR_SET_PDEATHSIG, number)
+    prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -85,12 +88,23 @@ def _below(pid: int) -> list[int]:
 def memory_bytes(pid: int) -> int:
     """What a process takes of the machine's memory, its share of what it has in common with others; 0 when gone.
 
-    Reading it takes the kernel about a millisecond for each GiB.
+    Reading it takes the kernel about a millisecond for each GiB. Of one that we may not look into, for it runs under
+    another user or hides from its own, all that it has is counted.
     """
-    with contextlib.suppress(OSError):
+    try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
+    except PermissionError:
+        return _resident_bytes(pid)
+    except OSError:
+        pass
+    return 0
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 

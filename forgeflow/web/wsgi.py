@@ -13,6 +13,7 @@ from gunicorn.http.errors import ParseException
 
 from forgeflow.config import Config
 from forgeflow.process.fork import freeze_heap
+from forgeflow.process.privacy import become_private
 from forgeflow.store.connection import open_pool, required_url
 from forgeflow.web.address import check_address
 from forgeflow.web.app import create_app
@@ -120,5 +121,6 @@ def serve(config: Config) -> int:
     """Serve until TERM.  Raises ConfigError, AddressTaken before anything is started."""
     required_url(config)
     check_address(config)
+    become_private()
     _Server(config).run()
     return 0
