@@ -48,7 +48,7 @@ def execute_run(
             "run ended",
             **named(run),
             job_name=run.job_name,
-            outcome=ending.failure.error_type if ending.failure else "succeeded",
+            error_type=ending.failure and ending.failure.error_type,
             exit_code=ending.exit_code,
             duration_seconds=round(seconds, 3),
         )

@@ -279,6 +279,43 @@ def test_jobs_can_do_what_cron_jobs_do(node: Unit, connection: Connection, folde
     wait_for_status(connection, submit(connection, secrets, max_attempts=1), "dead")
 
 
+RUN_AS = Path(__file__).parents[2] / "contrib" / "systemd" / "forgeflow-master.service.d" / "run-as.conf"
+WHOAMI = "id -un; grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status | tr -d '\\t'"
+
+
+def test_drop_in_lets_jobs_run_as_others_and_none_as_more(
+    units: Callable[..., Unit], configure: Callable[[str], None], connection: Connection
+) -> None:
+    configure(f"{INI}[executor.shell]\nrun_as_allowed = nobody\n")
+    node = units("forgeflow-master", [*MASTER, *RUN_AS.read_text().partition("[Service]\n")[2].splitlines()])
+    node.do("start")
+    for user, payload in (("forgeflow", {}), ("nobody", {"run_as": "nobody", "workdir": "/"})):
+        job_id = submit(connection, "", payload={"command": WHOAMI, **payload})
+        run = wait_for_status(connection, job_id, "succeeded")
+        nothing = "0" * 16
+        status = [*(f"Cap{kind}:{nothing}" for kind in ("Inh", "Prm", "Eff", "Amb")), "NoNewPrivs:1"]
+        assert run.output_head.split() == [user, *status]
+    payload = {"command": "sleep 4321 & exec sleep 4321", "run_as": "nobody", "workdir": "/"}
+    run = wait_for_status(
+        connection, submit(connection, "", payload=payload, max_attempts=1, timeout_seconds=0.5), "dead"
+    )
+    assert run.outcome == "timed_out"
+    assert not [title for title in node.processes().values() if "sleep 4321" in title]
+
+
+def test_node_that_was_granted_nothing_runs_no_job_as_another(
+    units: Callable[..., Unit], configure: Callable[[str], None], connection: Connection
+) -> None:
+    configure(f"{INI}[executor.shell]\nrun_as_allowed = nobody\n")
+    units("forgeflow-master", MASTER).do("start")
+    payload = {"command": "true", "run_as": "nobody"}
+    run = wait_for_status(connection, submit(connection, "", payload=payload, max_attempts=1), "dead")
+    assert (run.outcome, run.error) == (
+        "could_not_start",
+        "this node cannot start programs as nobody: its unit grants it neither root nor CAP_SETUID",
+    )
+
+
 def test_web_serves_from_its_sandbox(web: Unit, port: int, systemd: Systemd) -> None:
     web.do("start")
     assert readiness(port) == 200
