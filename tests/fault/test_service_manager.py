@@ -159,7 +159,7 @@ def test_slow_manager_hears_every_change_of_state_and_long_complaints_drop_nothi
 ) -> None:
     """systemd ignores a message of 4096 bytes or more as a whole, and reads no faster than it can."""
     node = start_node(environment=manager.environment(WATCHDOG_USEC="600000"), config_file=tmp_path / "forgeflow.ini")
-    node.wait_for_log("node ready")
+    manager.wait_for("READY=1")  # or the reload would come before it, and would not be told
     assert node.config_file
     node.config_file.write_text("[worker]\n" + "".join(f"unknown_{'x' * number} = 1\n" for number in range(30)))
     node.signal(signal.SIGHUP)
