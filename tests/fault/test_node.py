@@ -461,6 +461,7 @@ def test_jobs_are_told_which_run_they_are(start_node: StartNode, connection: Con
     run = wait_for_status(connection, job_id, "succeeded")
     told = dict(line.split("=", 1) for line in run.output_head.splitlines())
     assert told.pop("FORGEFLOW_SCHEDULED_FOR").endswith("Z")
+    assert int(told.pop("FORGEFLOW_PROGRESS_FD")) < 10  # what shells can write to
     assert told == {
         "FORGEFLOW_RUN_ID": str(run.id),
         "FORGEFLOW_ATTEMPT": "1",
