@@ -227,9 +227,9 @@ def test_worker_looks_at_the_whole_queue_before_it_goes_to_sleep(scene: Scene) -
 
 
 def test_slow_runs_of_a_batch_go_to_whoever_is_idle(scene: Scene) -> None:
-    """Each is too short for the watch; together, claimed as no-ops, they would keep a worker for half a second."""
+    """Each is too short for the watch; together, claimed as the no-ops before them were, they would keep a worker."""
     node = scene.start(worker__concurrency="2")
-    made = scene.run(*[scene.note(str(number), 0.005) for number in range(200)])
+    made = scene.run(*[scene.note(str(number), 0.005 * (number >= 100)) for number in range(200)])
     scene.wait_for(made, "succeeded")
     assert sorted(scene.noted(), key=int) == [str(number) for number in range(200)]
     assert "runs handed back before they began" in node.log_text()
@@ -248,7 +248,7 @@ def test_fenced_worker_begins_nothing_more_of_its_batch(wire: Wire, scene: Scene
         wait_for(lambda: scene.look(fenced).status == "running" and scene.noted() == ["first"])
         node.wait_for_log("batch could not be reported meanwhile")
         wire.set_mode(Mode.HOLE)
-        node.wait_for_log('"outcome": "fenced"')
+        node.wait_for_log('"error_type": "fenced"')
         node.wait_for_log("worker lost its connection")
         assert scene.noted() == ["first"]
     wire.cut()

@@ -122,7 +122,7 @@ def test_worker_out_of_descriptors_costs_no_job_a_try(start_node: StartNode, con
     before = resource.prlimit(worker, resource.RLIMIT_NOFILE)
     resource.prlimit(worker, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{worker}/fd")), before[1]))
     job_id = submit(connection, "echo done", max_attempts=1)
-    node.wait_for_log('"outcome": "not_started"', count=2)
+    node.wait_for_log('"error_type": "not_started"', count=2)
     resource.prlimit(worker, resource.RLIMIT_NOFILE, before)
     run = wait_for_status(connection, job_id, "succeeded")
     assert (run.failures, run.output_head) == (0, "done\n")
