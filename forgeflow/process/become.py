@@ -1,12 +1,13 @@
 """The program that becomes another user, or lowers its limits, and then the job's own program.
 
 It is started by its path, as `python -I -S become.py ERRORS SPEC PROGRAM ARGUMENT...`, and imports nothing of
-ForgeFlow, for each such run waits until it is there. SPEC is a JSON object:
+ForgeFlow, for each such run waits until it is there. SPEC is the descriptor of a JSON object:
 
 - `user`: {uid, gid, groups}, or null to stay who we are
 - `limits`: {name of a resource: value}, both limits of each are set to it
 - `workdir`: where to go, as the new user
-- `locale`: what LC_CTYPE is to be, or null for nothing; Python sets it when it finds none
+- `environment`: that of the job's program; ours is empty, for what a job puts there, LD_PRELOAD say, would be heeded
+  before we are somebody else
 
 Whatever fails is written to the descriptor ERRORS, a sentence, and nothing is executed. It is closed by the exec, so
 that the job cannot write there, and silence means that the job has begun as whom it should.
@@ -60,22 +61,21 @@ def _switch(user: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    errors, spec, program = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
+    errors, spec, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     os.set_inheritable(errors, False)
-    step = ""
+    step = "what it shall be could not be read: "
     try:
-        os.environ.pop("LC_CTYPE", None)
-        if spec["locale"] is not None:
-            os.environ["LC_CTYPE"] = spec["locale"]
+        with open(spec, "rb") as file:
+            wanted = json.load(file)
         step = "its limits could not be set: "
-        _set_limits(spec["limits"])
-        if spec["user"]:
+        _set_limits(wanted["limits"])
+        if wanted["user"]:
             step = "its user could not be switched: "
-            _switch(spec["user"])
-        step = f"{spec['workdir']}: "
-        os.chdir(spec["workdir"])
+            _switch(wanted["user"])
+        step = f"{wanted['workdir']}: "
+        os.chdir(wanted["workdir"])
         step = f"{program[0]}: "
-        os.execvpe(program[0], program, os.environ)
+        os.execvpe(program[0], program, wanted["environment"])
     except BaseException as error:  # noqa: BLE001 - whatever it is, the job must not begin
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         os.write(errors, f"{step}{reason}".encode("utf-8", "backslashreplace"))

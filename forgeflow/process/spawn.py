@@ -117,7 +117,7 @@ def spawn(start: Start, *, own_score: OwnScore, least_score: int, slot: Progress
         progress, noting = pipe()
         stdin = subprocess.DEVNULL
         if start.stdin is not None:
-            stdin = _file_of(start.stdin)
+            stdin = _file_of("stdin", start.stdin)
             theirs.callback(os.close, stdin)
         noting = theirs.enter_context(slot.stands_for(noting))
         environment = {**start.environment, PROGRESS_VARIABLE: str(noting)}
@@ -126,9 +126,12 @@ def spawn(start: Start, *, own_score: OwnScore, least_score: int, slot: Progress
             started = Started(pid, output, progress)
         else:
             refusal, refusing = pipe()
-            argv = _becoming(start, refusing, environment)
+            spec = _spec_of(start, environment)
+            theirs.callback(os.close, spec)
+            argv = [sys.executable, "-I", "-S", _BECOME, str(refusing), str(spec), *start.argv]
+            handed_down = (noting, refusing, spec)
             with lent() if start.user else contextlib.nullcontext():
-                pid = _execute(argv, "/", environment, stdin, printing, (noting, refusing), own_score, least_score)
+                pid = _execute(argv, "/", {}, stdin, printing, handed_down, own_score, least_score)
             started = Started(pid, output, progress, refusal)
         ours.pop_all()
         return started
@@ -162,20 +165,21 @@ def _execute(
     return process.pid
 
 
-def _becoming(start: Start, errors: int, environment: Mapping[str, str]) -> list[str]:
+def _spec_of(start: Start, environment: Mapping[str, str]) -> int:
+    """A file for become.py: neither lists of processes nor its own environment show what is in it."""
     user = start.user
     spec = {
         "user": {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if user else None,
         "limits": dict(start.limits),
         "workdir": start.workdir,
-        "locale": environment.get("LC_CTYPE"),
+        "environment": dict(environment),
     }
-    return [sys.executable, "-I", "-S", _BECOME, str(errors), json.dumps(spec), *start.argv]
+    return _file_of("spec", json.dumps(spec))
 
 
-def _file_of(text: str) -> int:
+def _file_of(name: str, text: str) -> int:
     """A file without a name that has this text: unlike a pipe it takes any length at once, read or not."""
-    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         left = memoryview(text.encode())
         while left:

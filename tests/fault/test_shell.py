@@ -5,6 +5,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import uuid
 from collections.abc import Callable, Iterator
@@ -359,6 +360,17 @@ def test_command_runs_as_another_user_whole_and_for_good(execute: Execute) -> No
     nothing = "0" * 16
     assert status.split() == [*(f"Cap{kind}:{nothing}" for kind in ("Inh", "Prm", "Eff", "Amb")), "NoNewPrivs:1"]
     assert descriptors.split() == ["0", "1", "2", "3", "4"]
+
+
+@needs_root
+def test_variables_of_a_job_are_heeded_only_once_it_is_the_other_user(execute: Execute) -> None:
+    """Those of the dynamic linker can make any program do anything; this one has each program leave a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        env = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": f"{folder}/linked"}
+        execute("", payload={"command": "true", "run_as": "nobody", "workdir": "/", "env": env})
+        owners = {file.stat().st_uid for file in Path(folder).iterdir()}
+    assert owners == {pwd.getpwnam("nobody").pw_uid}
 
 
 @needs_root

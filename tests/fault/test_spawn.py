@@ -200,10 +200,13 @@ _GRANTED = """
     def become(uid):
         reading, writing = os.pipe()
         user = {"uid": uid, "gid": uid, "groups": [uid]}
-        spec = json.dumps({"user": user, "limits": {}, "workdir": "/", "locale": None})
-        argv = [sys.executable, "-I", "-S", sys.argv[1] + "/become.py", str(writing), spec, "/bin/sh", "-c", facts]
+        spec = os.memfd_create("spec")
+        os.write(spec, json.dumps({"user": user, "limits": {}, "workdir": "/", "environment": {}}).encode())
+        os.lseek(spec, 0, os.SEEK_SET)
+        script = sys.argv[1] + "/become.py"
+        argv = [sys.executable, "-I", "-S", script, str(writing), str(spec), "/bin/sh", "-c", facts]
         with lent():
-            words = told(argv, pass_fds=(writing,))
+            words = told(argv, pass_fds=(writing, spec))
         os.close(writing)
         return words, os.read(reading, 1000).decode()
 
