@@ -110,6 +110,7 @@ class Exchange:
                     return self._judge(response, expected, keeper)
             finally:
                 response.close()
+                self._drop_soiled()
             call = following
             progress.redirects += 1
 
@@ -138,6 +139,16 @@ class Exchange:
             )
         )
         return httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer.stream))
+
+    def _drop_soiled(self) -> None:
+        """Close connections over which more has come than was asked for: the next run would take it for its answer.
+
+        Of what the server sends later the pool takes care; what came along has been read, and only h11 has it.
+        """
+        for connection in self._pool.connections:
+            exchange = getattr(getattr(connection, "_connection", None), "_h11_state", None)
+            if exchange is not None and exchange.trailing_data[0]:
+                connection.close()
 
     def _judge(self, response: httpx2.Response, expected: Sequence[int] | None, keeper: OutputKeeper) -> Failure | None:
         """By the status, and, where that is as expected, by whether the answer came whole."""
@@ -256,17 +267,18 @@ def _turned_into_get(call: Call, status: int) -> Call:
 
 
 def retry_after_seconds(text: str | None, now: datetime) -> float | None:
-    """Of a header Retry-After: seconds or a date; None for anything else.  Source: RFC 9110, 10.2.3."""
+    """Of a header Retry-After: seconds or a date to come; None for anything else.  Source: RFC 9110, 10.2.3."""
     text = (text or "").strip()
     if _SECONDS.fullmatch(text):
-        return max(0.0, float(text))
+        return float(text) if float(text) > 0 else None
     try:
         at = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
-    return max(0.0, (at - now).total_seconds())
+    seconds = (at - now).total_seconds()
+    return seconds if seconds > 0 else None
 
 
 def _is_expected(status: int, expected: Sequence[int] | None) -> bool:

@@ -181,6 +181,9 @@ def test_server_that_takes_nothing_is_given_up(quick: HttpExecutor) -> None:
     assert error_of(ending) == "127.0.0.1 took nothing for 0.3 s, given up"
 
 
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
 def _serve_one(listener: socket.socket, words: bytes, *, reads: int) -> threading.Thread:
     """One connection: read a little, say something, and close, whatever else may come."""
 
@@ -408,6 +411,14 @@ def test_connection_that_the_server_has_closed_is_not_used_again(executor: HttpE
         for count in range(1, 4):
             assert call(executor, server.url("/ok-and-closes"))[1] == "fine"
             wait_for(lambda count=count: server.ended == count)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged", b"rest of a body"])
+def test_nothing_that_a_server_says_too_much_is_the_next_answer(executor: HttpExecutor, more: bytes) -> None:
+    with hostile_server(answers={"/more": lambda connection, _: connection.sendall(OK + more)}) as server:
+        for _ in range(3):
+            ending, output = call(executor, server.url("/more"))
+            assert (kind_of(ending), output) == ((None, 200), "ok")
 
 
 def test_connection_of_a_run_that_was_stopped_is_not_used_again(quick: HttpExecutor, server: HostileServer) -> None:

@@ -14,17 +14,13 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("0", 0),
         ("120", 120),
         (" 7 ", 7),
-        ("-1", 0),
         ("999999999999", 999_999_999_999),
         ("Fri, 01 May 2026 12:01:30 GMT", 90),
         ("Friday, 01-May-26 12:01:30 GMT", 90),
         ("Fri May  1 12:01:30 2026", 90),
         ("Fri, 01 May 2026 14:01:30 +0200", 90),
-        ("Fri, 01 May 2026 11:00:00 GMT", 0),
-        ("Sat, 01 Jan 0001 00:00:00 GMT", 0),
     ],
 )
 def test_seconds_and_dates_are_understood(text: str, seconds: float) -> None:
@@ -36,6 +32,10 @@ def test_seconds_and_dates_are_understood(text: str, seconds: float) -> None:
     [
         None,
         "",
+        "0",
+        "-1",
+        "Fri, 01 May 2026 11:00:00 GMT",
+        "Sat, 01 Jan 0001 00:00:00 GMT",
         "soon",
         "1.5",
         "1e3",
@@ -49,11 +49,11 @@ def test_seconds_and_dates_are_understood(text: str, seconds: float) -> None:
         "Fri",
     ],
 )
-def test_nonsense_is_as_if_nothing_had_been_said(text: str | None) -> None:
+def test_nonsense_and_what_is_over_are_as_if_nothing_had_been_said(text: str | None) -> None:
     assert retry_after_seconds(text, NOW) is None
 
 
 @given(st.text())
 def test_no_text_is_too_odd(text: str) -> None:
     seconds = retry_after_seconds(text, NOW)
-    assert seconds is None or seconds >= 0
+    assert seconds is None or seconds > 0
