@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from forgeflow.store.connection import Connection
-from tests.support.processes import NodeProcess
+from tests.support.processes import NodeProcess, title
 from tests.support.waiting import wait_for
 from tests.support.work import submit, wait_for_status
 
@@ -80,6 +80,10 @@ def test_start_without_database_asks_for_more_time(start_node: StartNode, manage
     assert manager.states() == []
 
 
+def titles_of_workers(node: NodeProcess) -> list[list[str]]:
+    return [title(pid).split() for pid in node.workers()]
+
+
 def test_reload_is_told_with_its_end_good_or_bad(
     start_node: StartNode, manager: Manager, database_url: str, tmp_path: Path
 ) -> None:
@@ -90,6 +94,8 @@ def test_reload_is_told_with_its_end_good_or_bad(
     manager.wait_for("READY=1", count=2)
     assert manager.states() == ["READY=1", "RELOADING=1", "READY=1"]
     manager.wait_for("MONOTONIC_USEC=")
+    # A reload that finds no idle worker waits, and is over for the manager meanwhile.
+    wait_for(lambda: [(words[-4], words[-1]) for words in titles_of_workers(node)] == [("2", "idle")] * 2)
     node.configure(database__url=make_conninfo(database_url, host="127.0.0.1", port=1), worker__spawn_timeout="500ms")
     node.signal(signal.SIGHUP)
     manager.wait_for("READY=1", count=3)
