@@ -23,6 +23,7 @@ import psycopg
 
 from bench.lab import config_for
 from forgeflow.domain.run import Ending
+from forgeflow.functions.catalogue import catalogue_id
 from forgeflow.process.clock import boottime
 from forgeflow.store.connection import connect
 from forgeflow.store.nodes import register_worker
@@ -151,7 +152,13 @@ def own_drain(url: str, number: int, batch: int) -> Drain:
     connection = connect(config_for(url), "bench:own")
     owner = Owner(uuid4(), number)
     register_worker(
-        connection, boot_id=owner.boot_id, child=owner.child, worker_id=f"loop-{number}", lease_seconds=3600.0
+        connection,
+        boot_id=owner.boot_id,
+        child=owner.child,
+        worker_id=f"loop-{number}",
+        lease_seconds=3600.0,
+        catalogue=catalogue_id(["noop"]),
+        functions=["noop"],
     )
 
     def drain() -> int:

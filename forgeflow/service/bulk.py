@@ -12,6 +12,7 @@ from forgeflow.service.jobs import first_tick
 from forgeflow.service.requests import JobRequest, read_payloads, refusal
 from forgeflow.store import bulk, jobs, runs, ticks
 from forgeflow.store.connection import Connection, transaction
+from forgeflow.store.jobs import JobDefinition
 
 
 def submit_runs(connection: Connection, job_id: UUID, payloads: Sequence[Mapping[str, Any] | None]) -> list[UUID]:
@@ -40,6 +41,7 @@ def submit_runs(connection: Connection, job_id: UUID, payloads: Sequence[Mapping
             due_at=job.now,
             trigger="manual",
             max_attempts=job.max_attempts,
+            function=job.function,
         )
         bulk.copy_runs(connection, rows=rows)
     if payloads:
@@ -108,4 +110,9 @@ def _first_runs(made: Sequence[bulk.NewJob], now: datetime) -> Iterator[bytes]:
             due_at=now,
             trigger="once",
             max_attempts=job.definition.max_attempts,
+            function=_function_of(job.definition),
         )
+
+
+def _function_of(definition: JobDefinition) -> str | None:
+    return definition.payload["function"] if definition.executor == "python" else None

@@ -26,6 +26,7 @@ from forgeflow.domain.schedule import Schedule, check_zone
 from forgeflow.domain.timetable import Once, Timetable, make_timetable
 from forgeflow.errors import CronError, FieldProblem, InvalidInput
 from forgeflow.service.payloads import PAYLOADS, Body, FunctionPayload, Label
+from forgeflow.store.bulk import OwnPayload
 from forgeflow.store.jobs import DEFINITION, JobDefinition
 
 # pydantic's words for what users meet most, in ours.
@@ -388,8 +389,10 @@ _PAYLOAD_LISTS: Mapping[str, TypeAdapter[list[Any]]] = {
 _PAYLOADS_A_TIME = 1000
 
 
-def read_payloads(executor: str, payloads: Sequence[Mapping[str, Any] | None]) -> Iterator[bytes | None]:
-    """The payloads of many runs as JSON; None stays None.  Some at a time: all at once would be a heap to collect.
+def read_payloads(executor: str, payloads: Sequence[Mapping[str, Any] | None]) -> Iterator[OwnPayload | None]:
+    """The payloads of many runs as JSON, with the functions that they call; None stays None.
+
+    Some at a time: all at once would be a heap to collect.
 
     Raises InvalidInput in the end, which names every bad field by the place of its payload, as `#/3/command`.
     """
@@ -404,14 +407,19 @@ def read_payloads(executor: str, payloads: Sequence[Mapping[str, Any] | None]) -
 
 def _read_some(
     kind: TypeAdapter[list[Any]], payloads: Sequence[Mapping[str, Any] | None], start: int
-) -> tuple[list[FieldProblem], list[bytes | None]]:
+) -> tuple[list[FieldProblem], list[OwnPayload | None]]:
     try:
         values = kind.dump_python(kind.validate_python(payloads), exclude_unset=True)
     except ValidationError as error:
         return _problems(error, (), start=start), []
-    texts = [None if value is None else _payload_json(value) for value in values]
-    found = [each for at, text in enumerate(texts, start) if text is not None for each in _text_problems(text, at)]
-    return found, [] if found else texts
+    read = [None if value is None else OwnPayload(_payload_json(value), value.get("function")) for value in values]
+    found = [
+        each
+        for at, payload in enumerate(read, start)
+        if payload and payload.json is not None
+        for each in _text_problems(payload.json, at)
+    ]
+    return found, [] if found else read
 
 
 def _payload_json(value: dict[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -55,9 +56,20 @@ def _jsonb(text: bytes | None) -> bytes:
     return _NULL if text is None else _column(_JSONB_VERSION + text)
 
 
+def _text(text: str | None) -> bytes:
+    return _NULL if text is None else _column(text.encode())
+
+
+class OwnPayload(NamedTuple):
+    """A payload of a run's own, as JSON, and the function that it calls, if that is what it is for."""
+
+    json: bytes | None
+    function: str | None
+
+
 def run_rows(
     ids: Iterable[int],
-    payloads: Iterable[bytes | None],
+    payloads: Iterable[OwnPayload | None],
     *,
     job_id: UUID,
     job_version: int,
@@ -65,9 +77,10 @@ def run_rows(
     due_at: datetime,
     trigger: str,
     max_attempts: int,
+    function: str | None,
 ) -> Iterator[bytes]:
-    """Runs of one job, due at `due_at`, for copy_runs; a payload is JSON, None the job's."""
-    begin = struct.pack("!hi", 9, 16)
+    """Runs of one job, due at `due_at`, for copy_runs; of a payload None is the job's, and so is then its function."""
+    begin = struct.pack("!hi", 10, 16)
     microseconds = (due_at - datetime(2000, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     same = b"".join(
         map(
@@ -83,8 +96,10 @@ def run_rows(
             ),
         )
     )
+    own = OwnPayload(None, function)
     for run_id, payload in zip(ids, payloads, strict=True):
-        yield begin + run_id.to_bytes(16) + same + _jsonb(payload)
+        said = payload or own
+        yield begin + run_id.to_bytes(16) + same + _jsonb(said.json) + _text(said.function)
 
 
 def copy_runs(connection: Connection, *, rows: Iterable[bytes]) -> None:

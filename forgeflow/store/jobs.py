@@ -102,6 +102,7 @@ class SharedJob:
     """What runs of a job are made by; `now` is the database's clock."""
 
     executor: str
+    function: str | None
     status: str
     overlap: str
     version: int
@@ -164,6 +165,7 @@ class _MadeRun:
     scheduled_for: datetime
     run_after: datetime
     payload: dict[str, Any] | None
+    missing_function: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +283,7 @@ def trigger_job(
         retry_of=None,
         cancel_requested_at=None,
         is_held=False,
+        missing_function=made.missing_function,
         payload=made.payload,
         output_head="",
         output_tail="",

@@ -113,8 +113,20 @@ class _WorkerId:
     worker_id: str
 
 
-def register_worker(connection: Connection, *, boot_id: UUID, child: int, worker_id: str, lease_seconds: float) -> None:
+def register_worker(
+    connection: Connection,
+    *,
+    boot_id: UUID,
+    child: int,
+    worker_id: str,
+    lease_seconds: float,
+    catalogue: str,
+    functions: Sequence[str],
+) -> None:
+    """A row and a lease for a worker; it claims runs of these functions, which `catalogue` stands for, and of none."""
     parameters = {
+        "catalogue": catalogue,
+        "functions": list(functions),
         "boot_id": boot_id,
         "child": child,
         "worker_id": worker_id,

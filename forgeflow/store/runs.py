@@ -106,6 +106,7 @@ class RunRow:
     retry_of: UUID | None
     cancel_requested_at: datetime | None
     is_held: bool
+    missing_function: str | None
     payload: dict[str, Any] | None
     output_head: str
     output_tail: str

@@ -2,7 +2,7 @@
 
 import random
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 from setproctitle import setproctitle
@@ -17,6 +17,7 @@ from forgeflow.executors.http import HttpExecutor
 from forgeflow.executors.output import OutputKeeper
 from forgeflow.executors.python import PythonExecutor
 from forgeflow.executors.shell import ShellExecutor
+from forgeflow.functions.catalogue import catalogue_id
 from forgeflow.functions.registry import load_functions
 from forgeflow.process.capabilities import keep_to_ourselves
 from forgeflow.process.clock import boottime
@@ -78,7 +79,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
         if connection is None:
             return 0
         worker = Worker(config, owner, link, orders, connection, executors, title, role)
-        if not _register(worker, node.worker_id):
+        if not _register(worker, node.worker_id, functions):
             return EXIT_TRY_AGAIN  # the master is frozen, the link full; it would never know of this worker
     except SchemaMismatch as error:
         log.error("worker cannot boot", reason=str(error))
@@ -92,15 +93,18 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     return _serve(worker)
 
 
-def _register(worker: Worker, worker_id: str) -> bool:
-    """Get a row and a lease, and tell the master; False when it cannot be told."""
+def _register(worker: Worker, worker_id: str, functions: Collection[str]) -> bool:
+    """Get a row and a lease, say what functions are here, and tell the master; False when it cannot be told."""
     asked_at = boottime()
+    names = sorted(functions)
     register_worker(
         worker.connection,
         boot_id=worker.owner.boot_id,
         child=worker.owner.child,
         worker_id=worker_id,
         lease_seconds=worker.config.worker.lease_duration,
+        catalogue=catalogue_id(names),
+        functions=names,
     )
     worker.orders.begin_lease(asked_at)
     setproctitle(f"{worker.title} idle")

@@ -23,10 +23,11 @@ WITH job AS (
             %(retry_cap_seconds)s::float8, %(idempotency_key)s::text, %(request_digest)s::bytea, %(status)s::text,
             %(next_run_at)s::timestamptz, %(source)s::text)
         ON CONFLICT (idempotency_key) DO NOTHING
-    RETURNING id, payload, version, priority, max_attempts, created_at, updated_at),
+    RETURNING id, executor, payload, version, priority, max_attempts, created_at, updated_at),
 run AS (
-    INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts)
-    SELECT id, version, priority, clock_timestamp(), clock_timestamp(), 'once', max_attempts
+    INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts, function)
+    SELECT id, version, priority, clock_timestamp(), clock_timestamp(), 'once', max_attempts,
+           function_of(executor, payload)
       FROM job
      WHERE %(is_due)s::bool
     RETURNING id)

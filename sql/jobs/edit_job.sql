@@ -6,12 +6,18 @@
 -- in: retry_cap_seconds float8 or NULL, next_run_at timestamptz or NULL,
 -- in: now timestamptz (for which the new clock was computed: not a moment later the new times are in force)
 -- out: nothing
+-- locks: unfinished runs that call another function from now on
 WITH was AS (
     INSERT INTO job_versions (job_id, version, until_at, definition)
     SELECT id, version, %(now)s::timestamptz,
            to_jsonb(j) - ARRAY['id', 'status', 'next_run_at', 'paused_until', 'pause_reason', 'version', 'source',
                                'idempotency_key', 'request_digest', 'created_at', 'updated_at']
-      FROM jobs AS j WHERE id = %(job_id)s::uuid)
+      FROM jobs AS j WHERE id = %(job_id)s::uuid),
+other AS (
+    UPDATE queue
+       SET function = function_of(%(executor)s::text, coalesce(payload, %(payload)s::jsonb))
+     WHERE job_id = %(job_id)s::uuid
+       AND function IS DISTINCT FROM function_of(%(executor)s::text, coalesce(payload, %(payload)s::jsonb)))
 UPDATE jobs
    SET name = %(name)s::text, description = %(description)s::text, tags = %(tags)s::text[],
        executor = %(executor)s::text, payload = %(payload)s::jsonb, cron_expr = %(cron_expr)s::text,

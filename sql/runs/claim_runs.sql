@@ -7,11 +7,13 @@
 -- index: queue_due_idx, once per priority; a single scan would walk all delayed runs of the better priorities
 -- why: MATERIALIZED and the array keep LIMIT what it says under any plan; NO KEY UPDATE leaves foreign keys free
 -- why: the share counts what is due up to a thousand runs, and nothing for a claim of one
+-- why: runs of functions that the worker's code lacks are walked over; whoever has them takes them
 -- why: a suspect is taken alone: what lies behind it is left for the next claim, as it is when it lies behind others
 WITH me AS MATERIALIZED (
-    SELECT 1 FROM workers
-     WHERE boot_id = %(boot_id)s::uuid AND child = %(child)s::int AND lease_expires_at > clock_timestamp()
-       FOR KEY SHARE),
+    SELECT coalesce(c.functions, '{}') AS functions
+      FROM workers AS w LEFT JOIN catalogues AS c ON c.id = w.catalogue
+     WHERE w.boot_id = %(boot_id)s::uuid AND w.child = %(child)s::int AND w.lease_expires_at > clock_timestamp()
+       FOR KEY SHARE OF w),
 mark AS MATERIALIZED (
     SELECT m.priority::smallint AS priority, m.at, m.id
       FROM unnest(%(marks_at)s::timestamptz[], %(marks_id)s::uuid[]) WITH ORDINALITY AS m(at, id, priority)),
@@ -37,6 +39,7 @@ due AS MATERIALIZED (
             WHERE EXISTS (SELECT FROM me)
               AND priority = m.priority AND boot_id IS NULL AND run_after <= coalesce(%(now)s::timestamptz, now())
               AND (run_after, id) > (m.at, m.id)
+              AND (function IS NULL OR function = ANY ((SELECT functions FROM me)::text[]))
             ORDER BY run_after, id
             LIMIT (SELECT runs FROM share)
               FOR NO KEY UPDATE SKIP LOCKED) AS t

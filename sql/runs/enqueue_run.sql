@@ -3,12 +3,12 @@
 -- out: the run's id; no row when there is no such job or it is cancelled
 -- locks: the job FOR SHARE: a cancel waits, or is seen
 WITH job AS MATERIALIZED (
-    SELECT id, version, priority, max_attempts FROM jobs
+    SELECT id, version, executor, payload, priority, max_attempts FROM jobs
      WHERE id = %(job_id)s::uuid AND status <> 'cancelled'
        FOR SHARE)
-INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts, payload)
+INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts, payload, function)
 SELECT id, version, priority, clock_timestamp(),
        CASE WHEN %(is_held)s::bool THEN held_until() ELSE clock_timestamp() END, %(trigger)s::text, max_attempts,
-       %(payload)s::jsonb
+       %(payload)s::jsonb, function_of(executor, coalesce(%(payload)s::jsonb, payload))
   FROM job
 RETURNING id

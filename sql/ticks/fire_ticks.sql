@@ -15,10 +15,10 @@ tick AS (
     RETURNING job_id, tick_at, run_id),
 made AS (
     INSERT INTO queue (id, job_id, job_version, priority, scheduled_for, run_after, tick_at, trigger, is_catch_up,
-                       max_attempts)
+                       max_attempts, function)
     SELECT t.run_id, j.id, j.version, j.priority, t.tick_at,
            CASE WHEN %(are_held)s::bool THEN held_until() ELSE a.run_after END,
-           t.tick_at, a.trigger, a.trigger = 'catch_up', j.max_attempts
+           t.tick_at, a.trigger, a.trigger = 'catch_up', j.max_attempts, function_of(j.executor, j.payload)
       FROM tick AS t
       JOIN asked AS a ON a.job_id = t.job_id AND a.tick_at = t.tick_at
       JOIN jobs AS j ON j.id = t.job_id)

@@ -14,7 +14,7 @@ from forgeflow.store.runs import RunRow
 from tests.support.databases import config_for, drop_database, make_database
 from tests.support.processes import NodeProcess, nodes, nothing_left_behind, processes_marked
 from tests.support.waiting import wait_for
-from tests.support.work import only_run
+from tests.support.work import only_run, submit, wait_for_status
 
 SHOP = """
 import os, signal, subprocess, sys, threading
@@ -63,6 +63,13 @@ def escape(*, file):
 @forgeflow.job
 def overrun():
     threading.Event().wait()
+"""
+LATE = """
+import forgeflow
+
+@forgeflow.job
+def send(*, file):
+    open(file, "w").close()
 """
 Call = Callable[..., RunRow]
 
@@ -148,10 +155,23 @@ def test_wrong_arguments_are_a_failure(call: Call) -> None:
     assert call("note").error == "TypeError: note() missing 1 required keyword-only argument: 'file'"
 
 
-def test_function_that_no_worker_knows_is_told(call: Call) -> None:
-    run = call("nope")
-    assert (run.status, run.error_type, run.failures) == ("dead", "not_found", 1)
-    assert run.error == "no function is called nope; workers know those of the modules in python.modules"
+def test_function_that_no_worker_has_waits_for_a_node_that_has_it(
+    server_url: str, template: str, tmp_path: Path
+) -> None:
+    url = make_database(server_url, template=template)
+    with nothing_left_behind(), nodes() as start, connect(config_for(url), "test") as connection:
+        start_shop(start, url, tmp_path).wait_for_log("node ready")
+        payload = {"function": "late.send", "args": {"file": str(tmp_path / "late")}}
+        job_id = submit(connection, "", executor="python", payload=payload)
+        wait_for_status(connection, submit(connection, "true"), "succeeded")
+        run = only_run(connection, job_id)
+        assert (run.status, run.attempt, run.missing_function) == ("pending", 0, "late.send")
+        (tmp_path / "late.py").write_text(LATE)
+        late = start(url, python__modules="late", environment={"PYTHONPATH": str(tmp_path)}, worker__id="late")
+        run = wait_for_status(connection, job_id, "succeeded")
+        assert (run.attempt, run.worker_id, run.missing_function) == (1, "late", None)
+        late.stop()
+    drop_database(server_url, url)
 
 
 def test_what_a_function_leaves_behind_is_killed_before_its_end_is_told(call: Call) -> None:

@@ -2,11 +2,13 @@
 
 import dataclasses
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from forgeflow.domain.run import Ending, Failure, Output, Verdict
+from forgeflow.functions.catalogue import catalogue_id
 from forgeflow.store import jobs, nodes, runs
 from forgeflow.store.connection import Connection
 from forgeflow.store.runs import WHOLE_QUEUE, Bounds, ClaimedRun, FailedRun, Owner, RunRow
@@ -65,10 +67,23 @@ def make_runs(connection: Connection, job_id: UUID, count: int = 1) -> list[UUID
     return [run_id for run_id in made if run_id]
 
 
-def make_worker(connection: Connection, *, boot_id: UUID | None = None, child: int = 1, lease: float = 60.0) -> Owner:
+def make_worker(
+    connection: Connection,
+    *,
+    boot_id: UUID | None = None,
+    child: int = 1,
+    lease: float = 60.0,
+    functions: Sequence[str] = (),
+) -> Owner:
     owner = Owner(boot_id or uuid.uuid4(), child)
     nodes.register_worker(
-        connection, boot_id=owner.boot_id, child=child, worker_id=f"node-{child}", lease_seconds=lease
+        connection,
+        boot_id=owner.boot_id,
+        child=child,
+        worker_id=f"node-{child}",
+        lease_seconds=lease,
+        catalogue=catalogue_id(functions),
+        functions=functions,
     )
     return owner
 

@@ -100,6 +100,7 @@ def run_document(run: RunRow) -> Document:
         "lease_expires": time_text(run.lease_expires),
         "next_attempt_at": time_text(run.next_attempt_at),
         "is_held": run.is_held,
+        "missing_function": run.missing_function,
         "payload": run.payload,
         "outcome": run.outcome,
         "exit_code": run.exit_code,

@@ -84,7 +84,7 @@ def test_runs_of_a_bulk_are_claimed_in_the_order_of_their_list(connection: Conne
     made = submit_runs(connection, job_id, [*payloads, None])
     assert sorted(set(made)) == made
     assert {(each.version, each.variant) for each in made} == {(7, "specified in RFC 4122")}
-    found = claim(connection, make_worker(connection), 1000)
+    found = claim(connection, make_worker(connection, functions=["f", "shop.send"]), 1000)
     assert [run.id for run in found] == made
     assert [run.payload for run in found] == [*payloads, DUE["payload"]]
     assert {run.max_attempts for run in found} == {4}

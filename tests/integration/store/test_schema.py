@@ -63,6 +63,10 @@ def test_a_database_in_use_is_migrated_with_what_it_has(empty: Config, monkeypat
             SELECT run_id, job_id, 1, 5, tick_at, tick_at, tick_at,
                    CASE WHEN tick_at < '2026-02-28' THEN 'catch_up' ELSE 'cron' END, tick_at < '2026-02-28', 3
               FROM ticks;
+            WITH job AS (
+                INSERT INTO jobs (name, executor, payload) VALUES ('f', 'python', '{"function": "f"}') RETURNING id)
+            INSERT INTO queue (job_id, job_version, priority, scheduled_for, run_after, trigger, max_attempts)
+            SELECT id, 1, 5, now(), now(), 'once', 3 FROM job;
             """
         )
         monkeypatch.undo()
@@ -75,6 +79,7 @@ def test_a_database_in_use_is_migrated_with_what_it_has(empty: Config, monkeypat
         for run in claim(connection, owner, 5):
             assert finish(connection, owner, success(run)) == [run.id]
         assert connection.execute("SELECT count(*) FROM finished_runs").fetchone() == (2,)
+        assert len(claim(connection, make_worker(connection, child=2, functions=["f"]), 5)) == 1
 
 
 def test_migrations_of_many_nodes_at_once_run_once(empty: Config) -> None:
