@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
-import durationpy
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from forgeflow.domain.lease import Fence
 from forgeflow.domain.run import JOB_VARIABLES
+from forgeflow.duration import in_seconds
 from forgeflow.errors import ConfigError
 
 SEARCH_PATH = (Path("conf/forgeflow.ini"), Path("/etc/forgeflow/forgeflow.ini"))
@@ -38,7 +38,6 @@ SHORT_NAMES = {
     "FORGEFLOW_SCHEDULER_TICK": "scheduler.tick",
 }
 
-_DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+")
 _SIZE = re.compile(r"([0-9]{1,12})([KMG]?)")
 # Half a surrogate is what Python makes of a byte that is not UTF-8: it can be neither logged nor stored.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
@@ -55,16 +54,6 @@ _DATABASE_URL = re.compile(
     rf"postgres(?:ql)?://(?:{_WORD}@)?{_HOST}(?:,{_HOST})*(?:/{_WORD})?(?:\?(?:[^@%\s]|{_CODE})*)?"
 )
 _DATABASE_WORDS = re.compile(r"\s*(?:[a-z_]+\s*=\s*(?:'(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)+)(?:\s+|$))+")
-
-
-def in_seconds(text: str) -> float:
-    """`30s`, `1m30s`, `250ms` in seconds; bare numbers are refused, for nobody knows the unit.  Raises ValueError."""
-    if not _DURATION.fullmatch(text):
-        raise ValueError("expected a duration such as 30s, 5m or 1h30m")
-    try:
-        return float(durationpy.from_str(text).total_seconds())
-    except (durationpy.DurationError, OverflowError):
-        return float("inf")
 
 
 def _in_bytes(text: str) -> int:

@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 from forgeflow.cli.exits import FAILED
 from forgeflow.cli.say import say, say_document
-from forgeflow.config import in_seconds, load_config
+from forgeflow.config import load_config
+from forgeflow.duration import in_seconds
 from forgeflow.errors import InvalidInput
 from forgeflow.service.ping import Answer, ping
 

@@ -10,8 +10,9 @@ import click
 
 from forgeflow.cli.exits import FAILED
 from forgeflow.cli.say import say, say_document
-from forgeflow.config import in_seconds, load_config
+from forgeflow.config import load_config
 from forgeflow.domain.instant import read_instant
+from forgeflow.duration import in_seconds
 from forgeflow.errors import InvalidInput
 from forgeflow.service.jobs import find_job
 from forgeflow.service.requests import ID, BulkRequest, read_bulk_request
