@@ -1,11 +1,15 @@
 """Every error that ForgeFlow raises on purpose.
 
 An error is one sentence for a person; what a program may need stands beside it as typed attributes. `web` maps
-classes to HTTP statuses and `cli` to exit codes, each in one table. Imports nothing of ForgeFlow.
+classes to HTTP statuses and `cli` to exit codes, each in one table. Users raise three of them themselves: `Retry`,
+`Cancel` and, for whatever else they have to say, `ForgeError`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+
+from forgeflow.duration import read_duration
 
 
 class ForgeError(Exception):
@@ -114,3 +118,46 @@ class SchemaMismatch(StoreError):
 
 class ExecutionError(ForgeError):
     """A run could not be executed."""
+
+
+class MissingEnvError(ForgeError, KeyError):
+    """A variable that a function needs, `key`, is not in its environment."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the environment variable {key} is not set, and the function needs it")
+        self.key = key
+
+    __str__ = ForgeError.__str__  # KeyError's own puts the sentence into quotes
+
+
+class PermissionDenied(ForgeError):
+    """Whoever it is for lacks the role `role`."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(f"this needs the role {role}")
+        self.role = role
+
+
+class Retry(ForgeError):
+    """Raised by a function: this try has come to nothing, make another one.
+
+    `after`, a timedelta, a text such as `"5m"` or seconds, takes the place of the job's own backoff; None leaves it
+    that; `after_seconds` is what was read.  Raises InvalidInput for an `after` that is none of them.
+    """
+
+    def __init__(self, reason: str = "", *, after: timedelta | str | float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        try:
+            self.after_seconds = None if after is None else read_duration(after)
+        except ValueError as error:
+            problem = FieldProblem("#/after", str(error), "bad-duration")
+            raise InvalidInput(f"Retry: after: {error}", [problem]) from error
+
+
+class Cancel(ForgeError):
+    """Raised by a function: give this run up for good, no further try will do better."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason

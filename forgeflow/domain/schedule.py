@@ -23,7 +23,6 @@ from zoneinfo import ZoneInfo
 from forgeflow.domain.days import days_by_kind, kind_of, kinds_of
 from forgeflow.domain.expression import check_text, read_columns, show
 from forgeflow.domain.offsets import SECOND, WINDOW, clamp, find_change, offset_at, place_reading, read_offset, to_utc
-from forgeflow.domain.words import put_in_words
 from forgeflow.errors import CronError
 
 _MAX_ZONE_LENGTH = 64
@@ -133,6 +132,8 @@ def check_zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=4096)
 def _describe(expr: str) -> str:
+    from forgeflow.domain.words import put_in_words  # cron_descriptor is for those who read, not for each worker
+
     return put_in_words(read_columns(expr)) or " ".join(expr.split())
 
 

@@ -6,6 +6,7 @@ cancel, nor by a stop of the node. A worker that overruns the run's timeout by m
 by its master, and the run is charged.
 """
 
+import inspect
 import os
 import traceback
 
@@ -37,13 +38,17 @@ class PythonExecutor:
 
     def __call__(self, run: ClaimedRun, orders: Orders, keeper: OutputKeeper) -> Ending:
         name = run.payload.get("function")
-        function = self._registry.get(name)  # type: ignore[arg-type] # None is nobody's name
-        if function is None:
+        spec = self._registry.get(name)  # type: ignore[arg-type] # None is nobody's name
+        if spec is None:
             error = f"no function is called {name}; workers know those of the modules in python.modules"
             return Ending(run.id, run.attempt, Failure("not_found", error, charged=True))
         doubt_signals()
         try:
-            function(**run.payload.get("args", {}))
+            returned = spec.function(**run.payload.get("args", {}))
+            if inspect.iscoroutine(returned):
+                import asyncio  # costs every worker that has no asynchronous function 2 MB
+
+                asyncio.run(returned)
         except BaseException as error:  # noqa: BLE001 - the edge of user code: one that exits must not end the worker
             ending = _failed(run, error, keeper)
         else:

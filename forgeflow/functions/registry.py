@@ -1,92 +1,86 @@
 """Functions by the names that runs know them by."""
 
 import importlib
-import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from types import FunctionType
-from typing import TypeVar, overload
+from typing import NamedTuple, cast
 
-from forgeflow.domain.document import text_problem
 from forgeflow.errors import ConfigError, InvalidInput
+from forgeflow.functions.spec import FunctionSpec, definition, place
 
-Function = Callable[..., object]
-Registry = Mapping[str, Function]
+Registry = Mapping[str, FunctionSpec]
 
-_F = TypeVar("_F", bound=Function)
+_registered: dict[str, FunctionSpec] = {}
 
-MAX_NAME_LENGTH = 200
-
-_registered: dict[str, FunctionType] = {}
-
-
-@overload
-def job(function: _F, /) -> _F: ...
+# What is wrong with functions that are left out, while modules are loaded; None: the first one ends the import.
+_problems: ContextVar[list[str] | None] = ContextVar("problems", default=None)
 
 
-@overload
-def job(*, name: str | None = None) -> Callable[[_F], _F]: ...
+class Loaded(NamedTuple):
+    """The functions, and a sentence for each one that was left out."""
+
+    registry: Registry
+    problems: tuple[str, ...]
 
 
-def job(function: _F | None = None, /, *, name: str | None = None) -> _F | Callable[[_F], _F]:
-    """Make a function known to the workers, as `@forgeflow.job` or `@forgeflow.job(name="…")`; it stays as it is.
+def register(spec: FunctionSpec) -> None:
+    """Make it known to the workers.  Raises InvalidInput for a name that another function has.
 
-    Its name, which jobs of the executor `python` call it by, is `module.qualified_name` unless given. A run calls it
-    with keyword arguments, in the worker itself.  Raises InvalidInput for what cannot be called so, and for a name
-    that another function has; the same one may come again, as when its module is imported anew.
+    The same function may come again, as when its module is imported anew; but not decorated twice, for the one would
+    be lost in silence.
     """
+    function = cast("FunctionType", spec.function)
+    other = _registered.get(spec.name, spec)
+    if other.function is spec.function and other != spec:
+        raise InvalidInput(f"{place(function)}: name: is decorated twice as {spec.name}; expected a name for each")
+    if not _is_same(function, cast("FunctionType", other.function)):
+        theirs = place(cast("FunctionType", other.function))
+        raise InvalidInput(f"{place(function)}: name: two functions are called {spec.name}, this one and {theirs}")
+    _registered[spec.name] = spec
 
-    def register(decorated: _F) -> _F:
-        _register(decorated, name)
-        return decorated
 
-    return register if function is None else register(function)
-
-
-def _register(function: Function, name: str | None) -> None:
-    if not isinstance(function, FunctionType):
-        raise InvalidInput(f'expected @forgeflow.job or @forgeflow.job(name="…") above a function, not {function!r}')
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidInput(f"{_place(function)} is asynchronous; expected a function that has done its work on return")
-    if inspect.isgeneratorfunction(function):
-        raise InvalidInput(f"{_place(function)} is a generator; expected a function that has done its work on return")
-    name = f"{function.__module__}.{function.__qualname__}" if name is None else name
-    if not name.strip() or len(name) > MAX_NAME_LENGTH or text_problem(name):
-        raise InvalidInput(f"{_place(function)}: expected a name of 1 to {MAX_NAME_LENGTH} readable characters")
-    other = _registered.setdefault(name, function)
-    if not _is_same(function, other):
-        raise InvalidInput(f"two functions are called {name}: {_place(other)} and {_place(function)}")
-    _registered[name] = function
+def refuse(error: InvalidInput) -> None:
+    """Raise it, or leave that function out while modules are loaded."""
+    problems = _problems.get()
+    if problems is None:
+        raise error
+    problems.append(str(error))
 
 
 def _is_same(one: FunctionType, other: FunctionType) -> bool:
     """Whether one is the other, imported anew or as `__main__`, or defined anew in another cell of a notebook."""
-    first, second = one.__code__, other.__code__
+    first, second = definition(one).__code__, definition(other).__code__
     if first.co_filename == second.co_filename:
         return first.co_firstlineno == second.co_firstlineno
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
-def _place(function: FunctionType) -> str:
-    code = function.__code__
-    return f"{function.__module__}.{function.__qualname__} ({code.co_filename}, line {code.co_firstlineno})"
-
-
-def load_functions(modules: Iterable[str]) -> Registry:
+def load_functions(modules: Iterable[str]) -> Loaded:
     """All functions that importing these modules registers.  Runs their code, so it may take, and do, anything.
 
-    Raises ConfigError, one sentence, for the first one that cannot be imported: with file and line of its own package
-    where there is one.
+    A function that is decorated wrongly is left out, the others of its module go on. Raises ConfigError, one sentence,
+    for the first module that cannot be imported: with file and line of its own package where there is one.
     """
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except BaseException as error:  # user code: one that exits must not end us without a word
-            why = f"{type(error).__name__}: {_first_line(error)}{_where(error, module)}"
-            if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
-                why += "; expected it beside ForgeFlow's own packages, or in a folder of PYTHONPATH"
-            raise ConfigError(f"python.modules: cannot import {module}: {why}") from error
-    return _registered
+    problems: list[str] = []
+    before = _problems.set(problems)
+    try:
+        for module in modules:
+            _import(module)
+    finally:
+        _problems.reset(before)
+    return Loaded(_registered, tuple(problems))
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except BaseException as error:  # user code: one that exits must not end us without a word
+        why = f"{type(error).__name__}: {_first_line(error)}{_where(error, module)}"
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            why += "; expected it beside ForgeFlow's own packages, or in a folder of PYTHONPATH"
+        raise ConfigError(f"python.modules: cannot import {module}: {why}") from error
 
 
 def _first_line(error: BaseException) -> str:

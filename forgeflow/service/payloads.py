@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from forgeflow.executors.secrets import REFERENCE
-from forgeflow.functions.registry import MAX_NAME_LENGTH
+from forgeflow.functions.fields import MAX_NAME_LENGTH
 
 
 def _not_blank(text: str) -> str:

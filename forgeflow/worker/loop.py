@@ -64,10 +64,12 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
         log.error("worker cannot boot", reason=reason)
         return EXIT_BOOT_FAILED
     try:
-        functions = load_functions(config.python.modules)
+        functions, problems = load_functions(config.python.modules)
     except ConfigError as error:
         log.error("worker cannot boot", reason=str(error))
         return EXIT_BOOT_FAILED
+    for problem in problems:
+        log.error("function left out", reason=problem)
     executors: Mapping[str, Executor] = {
         "shell": shell,
         "http": HttpExecutor(config),

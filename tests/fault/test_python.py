@@ -63,6 +63,14 @@ def escape(*, file):
 @forgeflow.job
 def overrun():
     threading.Event().wait()
+
+@forgeflow.cron("0 25 * * *")
+def refused():
+    pass
+
+@forgeflow.job(name="later")
+async def later(*, file):
+    note(file=file, text="later")
 """
 LATE = """
 import forgeflow
@@ -82,13 +90,21 @@ def start_shop(
 
 
 @pytest.fixture(scope="module")
-def call(server_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    """Calls a function by a job with one try, on a node of this module with one worker, and gives the ended run."""
+def shop(server_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NodeProcess, str]]:
+    """A node of this module with one worker, and its database."""
     url = make_database(server_url, template=template)
-    with nothing_left_behind(), nodes() as start, connect(config_for(url), "test") as connection:
-        start_shop(start, url, tmp_path_factory.mktemp("shop"), worker__concurrency="1").wait_for_log("node ready")
-        yield lambda function, fields={}, **args: _call(connection, function, args, fields)
+    with nothing_left_behind(), nodes() as start:
+        node = start_shop(start, url, tmp_path_factory.mktemp("shop"), worker__concurrency="1")
+        node.wait_for_log("node ready")
+        yield node, url
     drop_database(server_url, url)
+
+
+@pytest.fixture(scope="module")
+def call(shop: tuple[NodeProcess, str]) -> Iterator[Call]:
+    """Calls a function there by a job with one try, and gives the ended run."""
+    with connect(config_for(shop[1]), "test") as connection:
+        yield lambda function, fields={}, **args: _call(connection, function, args, fields)
 
 
 def _call(connection: Connection, function: str, args: dict[str, Any], fields: dict[str, Any]) -> RunRow:
@@ -106,6 +122,20 @@ def test_function_is_called_in_the_worker_with_its_arguments(call: Call, tmp_pat
     (one, pid), (*two, other_pid) = (line.split() for line in notes.read_text().splitlines())
     assert (one, two) == ("done", ["caf\xe9", "\U0001f600"])
     assert pid == other_pid
+
+
+def test_function_that_is_decorated_wrongly_is_left_out_and_told(shop: tuple[NodeProcess, str], call: Call) -> None:
+    line, *_ = (line for line in shop[0].log_text().splitlines() if "function left out" in line)
+    assert "shop.refused (" in line
+    number = SHOP.splitlines().index('@forgeflow.cron("0 25 * * *")') + 1
+    assert f"line {number}): schedule: " in line
+    assert call("refused").error_type == "not_found"
+
+
+def test_asynchronous_function_is_run_to_its_end(call: Call, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    assert call("later", file=str(notes)).status == "succeeded"
+    assert notes.read_text().startswith("later ")
 
 
 @pytest.mark.parametrize(
