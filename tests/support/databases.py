@@ -8,21 +8,27 @@ import contextlib
 import os
 import shutil
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from forgeflow.config import Config, load_config
 from forgeflow.embedded import EmbeddedServer, start_server, stop_server
 from forgeflow.store.connection import connect
 from forgeflow.store.schema import migrate
+from forgeflow.testing.server import FAST, drop_database, make_database, temporary_server
 
-# Nothing of a test must outlive a power cut.
-FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+__all__ = [
+    "FAST",
+    "INTERVALS",
+    "config_for",
+    "drop_database",
+    "make_database",
+    "make_template",
+    "standby_server",
+    "test_server",
+]
 
 # Short enough for tests, in the proportions of the defaults; and no wait between tries unless a test is about it.
 INTERVALS = {
@@ -41,36 +47,11 @@ INTERVALS = {
 }
 
 
-# A database of a test's own is 300 files: on a disk making them is most of what such a test takes.
-_MEMORY = Path("/dev/shm")
-_ROOM_BYTES = 4 * 1024**3
-
-
-def _fast_folder() -> str | None:
-    """A file system in memory with room for several servers; None where there is none."""
-    try:
-        facts = os.statvfs(_MEMORY)
-    except OSError:
-        return None
-    has_room = facts.f_bavail * facts.f_frsize >= _ROOM_BYTES and os.access(_MEMORY, os.W_OK | os.X_OK)
-    return str(_MEMORY) if has_room else None
-
-
 @contextlib.contextmanager
 def test_server() -> Iterator[EmbeddedServer]:
-    """Its URL is that of its maintenance database."""
-    # Not below pytest's own folder: that is 0700, and the server runs under another account when we are root.
-    state = Path(tempfile.mkdtemp(prefix="forgeflow-test-", dir=_fast_folder()))
-    state.chmod(0o755)
-    try:
-        given = os.environ.get("FORGEFLOW_TEST_BINARIES")
-        server = start_server(state, binaries=Path(given) if given else None, max_connections=200, settings=FAST)
-        try:
-            yield server
-        finally:
-            stop_server(server)
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
+    given = os.environ.get("FORGEFLOW_TEST_BINARIES")
+    with temporary_server(binaries=Path(given) if given else None, max_connections=200) as server:
+        yield server
 
 
 @contextlib.contextmanager
@@ -102,23 +83,6 @@ def config_for(url: str, **settings: str) -> Config:
     """The tests' intervals over the defaults; keywords are `section__key`."""
     overrides = {name.replace("__", "."): value for name, value in settings.items()}
     return load_config(environ={}, overrides={**INTERVALS, "database.url": url, **overrides})
-
-
-def make_database(server_url: str, *, template: str | None = None) -> str:
-    """Create a database with a name of its own; returns its URL."""
-    name = f"ff_{uuid.uuid4().hex[:20]}"
-    statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
-    if template:
-        statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(statement)
-    return make_conninfo(server_url, dbname=name)
-
-
-def drop_database(server_url: str, url: str) -> None:
-    name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(str(name))))
 
 
 def make_template(server_url: str) -> str:
