@@ -12,10 +12,14 @@ import traceback
 
 import structlog
 
+from forgeflow.config import Config
 from forgeflow.domain.run import Ending, Failure
-from forgeflow.executors.base import Orders
+from forgeflow.errors import Cancel, Retry
+from forgeflow.executors.base import STOPPED, Orders
 from forgeflow.executors.output import OutputKeeper, clean_text
+from forgeflow.executors.surroundings import Belongings, WorkerSurroundings, context_of
 from forgeflow.functions.registry import Registry
+from forgeflow.functions.spec import FunctionSpec
 from forgeflow.process.fork import EXIT_BUG, doubt_signals
 from forgeflow.process.tree import Strays, children
 from forgeflow.store.runs import ClaimedRun
@@ -26,13 +30,14 @@ _MAX_ERROR_LENGTH = 1000
 
 
 class PythonExecutor:
-    """Calls `payload.function` of the registry with the keyword arguments `payload.args`.
+    """Calls `payload.function` of the registry with the context, if it takes it, and with `payload.args`.
 
     One at a time; made once per worker, in the worker.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, config: Config) -> None:
         self._registry = registry
+        self._belongings = Belongings(config)
         self._strays = Strays()
         self._pid = os.getpid()
 
@@ -43,16 +48,17 @@ class PythonExecutor:
             error = f"no function is called {name}; workers know those of the modules in python.modules"
             return Ending(run.id, run.attempt, Failure("not_found", error, charged=True))
         doubt_signals()
+        surroundings = WorkerSurroundings(run, self._belongings, orders, keeper)
+        failure: Failure | None = None
         try:
-            returned = spec.function(**run.payload.get("args", {}))
-            if inspect.iscoroutine(returned):
-                import asyncio  # costs every worker that has no asynchronous function 2 MB
-
-                asyncio.run(returned)
+            _call(spec, surroundings)
+        except (Retry, Cancel) as wish:
+            failure = _wished(wish, keeper)
         except BaseException as error:  # noqa: BLE001 - the edge of user code: one that exits must not end the worker
-            ending = _failed(run, error, keeper)
-        else:
-            ending = Ending(run.id, run.attempt)
+            failure = _failed(error, keeper)
+        if surroundings.was_told:
+            failure = STOPPED[surroundings.was_told]  # as of a command that has answered its TERM
+        ending = Ending(run.id, run.attempt, failure)
         if os.getpid() != self._pid:
             os._exit(EXIT_BUG)  # a child of the function has returned: it must not be a second worker
         if children():
@@ -64,13 +70,32 @@ class PythonExecutor:
             log.warning("processes left behind killed", count=left)
 
 
-def _failed(run: ClaimedRun, error: BaseException, keeper: OutputKeeper) -> Ending:
+def _call(spec: FunctionSpec, surroundings: WorkerSurroundings) -> None:
+    given = (context_of(surroundings, spec.name),) if spec.takes_context else ()
+    returned = spec.function(*given, **surroundings.run.payload.get("args", {}))
+    if inspect.iscoroutine(returned):
+        import asyncio  # costs every worker that has no asynchronous function 2 MB
+
+        asyncio.run(returned)
+
+
+def _wished(wish: Retry | Cancel, keeper: OutputKeeper) -> Failure:
+    """What the function asked for by raising it."""
+    reason = _last_words(wish, keeper)
+    if isinstance(wish, Cancel):
+        return Failure("cancelled", reason, charged=False)
+    return Failure("postponed", reason, charged=True, is_later=True, retry_after_seconds=wish.after_seconds)
+
+
+def _failed(error: BaseException, keeper: OutputKeeper) -> Failure:
     """Its last words, and the way to them without our own part of it; the values of variables are nobody's to keep."""
-    own_frame = error.__traceback__
-    way = traceback.TracebackException(type(error), error, own_frame and own_frame.tb_next)
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    way = traceback.TracebackException(type(error), error, frames)
     for part in way.format():
         keeper.feed(part.encode("utf-8", "backslashreplace"))
-    return Ending(run.id, run.attempt, Failure("failed", _last_words(error, keeper), charged=True))
+    return Failure("failed", _last_words(error, keeper), charged=True)
 
 
 def _last_words(error: BaseException, keeper: OutputKeeper) -> str:

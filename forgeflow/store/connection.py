@@ -132,6 +132,22 @@ def open_pool(config: Config, role: str, *, max_size: int) -> Pool:
     )
 
 
+def open_users_pool(config: Config) -> ConnectionPool[psycopg.Connection[tuple[Any, ...]]]:
+    """A pool for the functions of one worker, on their own tables: search_path and limits are the server's.
+
+    Open it after the fork. Waits for no connection; has two at most, and none before one is asked for.
+    """
+    return ConnectionPool(
+        required_url(config),
+        kwargs={"application_name": "forgeflow:function"},
+        check=ConnectionPool.check_connection,
+        min_size=0,
+        max_size=2,
+        timeout=config.database.connect_timeout,
+        open=True,
+    )
+
+
 def _check(connection: Connection) -> None:
     """The pool's own check, but soon: a server that hangs must not cost a request the deadline of a statement."""
     whole, connection.deadline_seconds = connection.deadline_seconds, _CHECK_SECONDS

@@ -73,7 +73,7 @@ def main(link: Link, config: Config, node: Node, child: int, page: SharedPage, s
     executors: Mapping[str, Executor] = {
         "shell": shell,
         "http": HttpExecutor(config),
-        "python": PythonExecutor(functions),
+        "python": PythonExecutor(functions, config),
     }
     try:
         role = f"worker:{node.worker_id}:{child}"

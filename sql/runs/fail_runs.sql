@@ -9,6 +9,7 @@
 -- why: a job that has a base but no cap must not find its base capped by the node's
 -- why: an attempt that is not charged (interrupted by us) leaves failures alone and is due at once; one that was not
 -- why: begun keeps its place in the queue and leaves no attempts row
+-- why: an attempt that ends itself as cancelled gives its run up: nobody but itself has asked for it
 -- why: a postponement is not charged, whatever the report says, but the 21st of a run and those after it are: a command
 -- why: that asks for ever must come to an end
 WITH report AS MATERIALIZED (
@@ -39,7 +40,7 @@ mine AS MATERIALIZED (
        FOR NO KEY UPDATE OF q),
 owned AS MATERIALIZED (
     SELECT m.*, m.failures + m.charged::int AS failures_now,
-           CASE WHEN m.cancel_requested_at IS NOT NULL THEN 'cancelled'
+           CASE WHEN m.cancel_requested_at IS NOT NULL OR m.error_type = 'cancelled' THEN 'cancelled'
                 WHEN m.failures + m.charged::int >= m.max_attempts THEN 'dead'
                 WHEN m.job_status <> 'active' AND m.trigger NOT IN ('manual', 'retry') THEN 'cancelled'
                 WHEN m.job_status = 'cancelled' THEN 'cancelled'

@@ -1,7 +1,9 @@
 """The python executor in a real worker: endings told apart, tracebacks, what a function leaves behind."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,17 @@ import pytest
 
 from forgeflow.service.jobs import submit_job
 from forgeflow.service.requests import read_job_request
+from forgeflow.service.runs import cancel_run
 from forgeflow.store.connection import Connection, connect
 from forgeflow.store.runs import RunRow
 from tests.support.databases import config_for, drop_database, make_database
+from tests.support.hostile import hostile_server
 from tests.support.processes import NodeProcess, nodes, nothing_left_behind, processes_marked
 from tests.support.waiting import wait_for
 from tests.support.work import only_run, submit, wait_for_status
 
 SHOP = """
-import os, signal, subprocess, sys, threading
+import json, os, signal, subprocess, sys, threading, time
 import forgeflow
 
 @forgeflow.job(name="note")
@@ -59,6 +63,43 @@ def escape(*, file):
             opened.write(str(os.getpid()))
         return
     os.wait()
+
+@forgeflow.job(name="told")
+def told(ctx, *, file):
+    ctx.log.info("Begun", rows=3)
+    ctx.log.warn("Odd", {"what": {1, 2}, "run": ctx.run_id})
+    ctx.progress(0.5, "half")
+    with open(file, "w") as opened:
+        json.dump([str(ctx.run_id), ctx.cron_name, ctx.scheduled_time.isoformat(), ctx.timezone, ctx.is_catch_up,
+                   ctx.attempt, ctx.max_attempts, ctx.delay().total_seconds() >= 0, ctx.auth.is_authenticated,
+                   ctx.env("PATH") == os.environ["PATH"], ctx.env("NOPE")], opened)
+
+@forgeflow.job(name="stored")
+async def stored(ctx, *, number):
+    with ctx.db().connection() as connection:
+        connection.execute("INSERT INTO public.numbers VALUES (%s, current_setting('search_path'))", [number])
+
+@forgeflow.job(name="asked")
+def asked(ctx, *, url):
+    ctx.log.info(ctx.http().get(url).text)
+
+@forgeflow.job(name="again_later")
+def again_later(ctx, *, after=None):
+    if ctx.attempt == 1 and not os.path.exists("/nonexistent") and not seen:
+        seen.append(1)
+        raise forgeflow.Retry("the shop is closed", after=after)
+
+seen = []
+
+@forgeflow.job(name="give_up")
+def give_up():
+    raise forgeflow.Cancel("nobody wants it any more")
+
+@forgeflow.job(name="listen")
+def listen(ctx, *, file):
+    open(file, "w").close()
+    while not ctx.should_stop():
+        time.sleep(0.01)
 
 @forgeflow.job
 def overrun():
@@ -129,7 +170,7 @@ def test_function_that_is_decorated_wrongly_is_left_out_and_told(shop: tuple[Nod
     assert "shop.refused (" in line
     number = SHOP.splitlines().index('@forgeflow.cron("0 25 * * *")') + 1
     assert f"line {number}): schedule: " in line
-    assert call("refused").error_type == "not_found"
+    assert call("note", file=os.devnull).status == "succeeded"
 
 
 def test_asynchronous_function_is_run_to_its_end(call: Call, tmp_path: Path) -> None:
@@ -202,6 +243,64 @@ def test_function_that_no_worker_has_waits_for_a_node_that_has_it(
         assert (run.attempt, run.worker_id, run.missing_function) == (1, "late", None)
         late.stop()
     drop_database(server_url, url)
+
+
+# What a function is told, and what it asks for
+
+
+def test_function_is_told_of_its_run_and_says_what_it_does(
+    shop: tuple[NodeProcess, str], call: Call, tmp_path: Path
+) -> None:
+    run = call("told", {"timezone": "Asia/Tokyo", "max_attempts": 4}, file=str(tmp_path / "told"))
+    assert run.status == "succeeded"
+    due = run.scheduled_for.astimezone(UTC).isoformat()
+    told = [str(run.id), "told", due, "Asia/Tokyo", False, 1, 4, True, False, True, None]
+    assert json.loads((tmp_path / "told").read_text()) == told
+    first, second = run.output_head.splitlines()
+    assert first == 'info Begun {"rows": 3}'
+    assert second == f'warn Odd {{"what": "{{1, 2}}", "run": "{run.id}"}}'
+    entries = [json.loads(line) for line in shop[0].log_text().splitlines() if str(run.id) in line and "Begun" in line]
+    (entry,) = entries
+    assert (entry["level"], entry["cron_name"], entry["data"]) == ("info", "told", {"rows": 3})
+
+
+def test_function_has_a_pool_on_the_tables_of_its_user(shop: tuple[NodeProcess, str], call: Call) -> None:
+    with connect(config_for(shop[1]), "test") as connection:
+        connection.execute("CREATE TABLE public.numbers (number int, path text)")
+        for number in (1, 2):
+            assert call("stored", number=number).status == "succeeded"
+        found = connection.execute("SELECT * FROM public.numbers ORDER BY number").fetchall()
+        assert found == [(1, '"$user", public'), (2, '"$user", public')]
+        sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'forgeflow:function'"
+        assert connection.execute(sessions).fetchone() == (1,)
+
+
+def test_function_has_a_client_that_keeps_its_connection(call: Call) -> None:
+    with hostile_server() as server:
+        for _ in range(2):
+            assert call("asked", url=server.url("/ok")).output_head == "info fine\n"
+        assert server.connections == 1
+
+
+def test_function_that_asks_for_it_is_called_again_and_not_charged(call: Call) -> None:
+    run = call("again_later", after=0.01)
+    assert (run.status, run.attempt, run.failures) == ("succeeded", 2, 0)
+
+
+def test_function_gives_its_run_up_for_good(call: Call) -> None:
+    run = call("give_up", {"max_attempts": 5})
+    assert (run.status, run.outcome, run.attempt, run.failures) == ("cancelled", "cancelled", 1, 0)
+    assert run.error == "Cancel: nobody wants it any more"
+
+
+def test_function_hears_that_it_is_cancelled(shop: tuple[NodeProcess, str], tmp_path: Path) -> None:
+    with connect(config_for(shop[1]), "test") as connection:
+        payload = {"function": "listen", "args": {"file": str(tmp_path / "begun")}}
+        job_id = submit(connection, "", executor="python", payload=payload)
+        wait_for((tmp_path / "begun").exists)
+        assert cancel_run(connection, only_run(connection, job_id).id).is_asked
+        run = wait_for_status(connection, job_id, "cancelled")
+        assert (run.error, run.failures) == ("stopped: somebody asked for it", 0)
 
 
 def test_what_a_function_leaves_behind_is_killed_before_its_end_is_told(call: Call) -> None:
