@@ -32,8 +32,7 @@ def execute_run(
     A run that the tally does not admit has a line in the log only when it fails, or lasts a window.
     """
     began = boottime()
-    is_told = tally.admits()
-    if is_told:
+    if tally.admits():
         log.info("run started", **named(run), job_name=run.job_name, try_number=run.failures + 1)
     ending = (
         _execute_with_secrets(run, names, executors, orders, keeper, secrets_folder)
@@ -43,7 +42,7 @@ def execute_run(
     if keeper.total_bytes:
         ending = replace(ending, output=keeper.output())
     seconds = boottime() - began
-    if is_told or ending.failure or seconds >= WINDOW_SECONDS:
+    if tally.is_told or ending.failure or seconds >= WINDOW_SECONDS:
         log.info(
             "run ended",
             **named(run),

@@ -268,6 +268,7 @@ def _relieve(worker: Worker) -> bool:
         worker.link.send("STATE", state="executing", budget=_run_seconds(worker.config, run.timeout_seconds))
         setproctitle(f"{worker.title} run {run.id}")
         if not worker.tally.is_told:
+            worker.tally.is_told = True
             log.info("run goes on", **named(run), job_name=run.job_name)
     try:
         if worker.connection.closed:

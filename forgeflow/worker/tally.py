@@ -22,7 +22,7 @@ class Tally:
         self._since = boottime()
         self._told = 0
         self._counted = 0
-        self.is_told = False  # the run that began last
+        self.is_told = False  # of the run that began last: so its end will be, too
 
     def admits(self) -> bool:
         """Whether the run that begins now has lines of its own; always when the log has each step."""
