@@ -313,6 +313,12 @@ def _not_started(run: ClaimedRun, error: OSError) -> Failure:
     return Failure("not_started", reason, charged=error.errno not in _SCARCITY)
 
 
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
 def _ending(run: ClaimedRun, attempt: _Attempt, status: int) -> Ending:
     failure = _failure(run, attempt, status)
     exit_code, number = (status, None) if status >= 0 else (None, -status)
@@ -335,8 +341,7 @@ def _failure(run: ClaimedRun, attempt: _Attempt, status: int) -> Failure | None:
                 "memory", f"its processes took {taken} MiB, more than executor.shell.memory_limit", charged=True
             )
     if status < 0:
-        name = signal.Signals(-status).name if -status in signal.valid_signals() else "unknown"
-        return Failure("signalled", f"ended by signal {-status} ({name})", charged=True)
+        return Failure("signalled", f"ended by signal {-status} ({_signal_name(-status)})", charged=True)
     if status == os.EX_TEMPFAIL:
         return Failure("postponed", "exit code 75 (to be tried again later)", charged=True, is_later=True)
     meaning = {126: " (found, but could not be executed)", 127: " (command not found)"}.get(status, "")

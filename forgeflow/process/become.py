@@ -4,7 +4,7 @@ It is started by its path, as `python -I -S become.py ERRORS SPEC PROGRAM ARGUME
 ForgeFlow, for each such run waits until it is there. SPEC is the descriptor of a JSON object:
 
 - `user`: {uid, gid, groups}, or null to stay who we are
-- `limits`: {name of a resource: value}, both limits of each are set to it
+- `limits`: {name of a resource: value}, for both of its limits
 - `workdir`: where to go, as the new user
 - `environment`: that of the job's program; ours is empty, for what a job puts there, LD_PRELOAD say, would be heeded
   before we are somebody else
@@ -41,7 +41,9 @@ def _set_limits(limits: dict[str, int]) -> None:
         hard = resource.getrlimit(number)[1]
         if hard != resource.RLIM_INFINITY and value > hard and os.geteuid() != 0:
             raise ValueError(f"the limit of {name} is {value}, and the node may give no more than {hard}")
-        resource.setrlimit(number, (value, value))
+        # A second between the two: with both alike the kernel kills, and does not say by SIGXCPU why.
+        more = int(name == "CPU" and value != hard)
+        resource.setrlimit(number, (value, value + more))
 
 
 def _switch(user: dict[str, Any]) -> None:

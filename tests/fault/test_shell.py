@@ -60,6 +60,7 @@ def _execute(connection: Connection, command: str, fields: dict[str, Any]) -> Ru
         ("exit 3", 3, "failed", "exit code 3"),
         ("kill -9 $$", None, "signalled", "ended by signal 9 (SIGKILL)"),
         ("kill -TERM $$", None, "signalled", "ended by signal 15 (SIGTERM)"),
+        ("kill -40 $$", None, "signalled", "ended by signal 40 (SIGRTMIN+6)"),
         ("no-such-command-here", 127, "not_found", "exit code 127 (command not found)"),
         ("/etc/passwd", 126, "failed", "exit code 126 (found, but could not be executed)"),
     ],
@@ -339,7 +340,7 @@ def test_limits_hold_for_the_command_alone(execute: Execute) -> None:
 
 def test_command_that_takes_more_cpu_than_its_limit_is_ended_by_the_kernel(execute: Execute) -> None:
     run = execute("", payload={"command": "while :; do :; done", "limits": {"cpu": 1}})
-    assert (run.outcome, run.signal) == ("crashed", signal.SIGKILL)
+    assert (run.outcome, run.signal, run.error) == ("crashed", signal.SIGXCPU, "ended by signal 24 (SIGXCPU)")
 
 
 WHOAMI = """
