@@ -176,6 +176,7 @@ class Exchange:
             keeper.feed(part[:left])
             left -= len(part)
             if left < 0:
+                keeper.cut()
                 return
 
 

@@ -62,6 +62,16 @@ class OutputKeeper:
                 if len(self._tail) > 2 * size:
                     del self._tail[:-size]
 
+    def cut(self) -> None:
+        """Nothing follows, though more was said: the beginning of what is to be hidden must not stay at the end."""
+        with self._lock:
+            size = self._mask.held_back(self._newest(self._mask.reach))
+            self.total_bytes -= size
+            rest = size - len(self._tail)
+            del self._tail[max(0, len(self._tail) - size) :]
+            if rest > 0:
+                del self._head[len(self._head) - rest :]
+
     def note_progress(self, percent: int | None, note: str) -> None:
         """How far the run has come, in percent, and in words."""
         text = self.hidden(clean_text(note.encode("utf-8", "backslashreplace")))

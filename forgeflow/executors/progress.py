@@ -9,18 +9,30 @@ _MAX_LINES = 16
 
 
 class ProgressReader:
-    """Takes bytes as they come; what it keeps is bounded, whatever they are."""
+    """Takes bytes as they come; what it keeps is bounded, whatever they are.
+
+    A line that is too long is dropped, not cut: a part of a secret would not be known for one.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
+        self._is_dropping = False  # up to the next line end
         self.percent: int | None = None
         self.note = ""
 
     def feed(self, data: bytes) -> bool:
         """Whether something was said: a whole line that is not blank.  One without a percentage leaves it as it was."""
-        *lines, rest = (self._rest + data[-_MAX_LINES * _MAX_LINE_BYTES :]).split(b"\n")
-        self._rest = rest[:_MAX_LINE_BYTES]
-        said = [match.groups() for line in lines[-_MAX_LINES:] if (match := _LINE.fullmatch(line[:_MAX_LINE_BYTES]))]
+        newest = data[-_MAX_LINES * _MAX_LINE_BYTES :]
+        if len(newest) < len(data):
+            self._rest, self._is_dropping = b"", True
+        *lines, rest = (self._rest + newest).split(b"\n")
+        if lines and self._is_dropping:
+            del lines[0]
+            self._is_dropping = False
+        self._is_dropping = self._is_dropping or len(rest) > _MAX_LINE_BYTES
+        self._rest = b"" if self._is_dropping else rest
+        whole = [line for line in lines[-_MAX_LINES:] if len(line) <= _MAX_LINE_BYTES]
+        said = [match.groups() for line in whole if (match := _LINE.fullmatch(line))]
         said = [(percent, note) for percent, note in said if percent or note]
         for percent, note in said:
             self.percent = int(percent) if percent else self.percent

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TextIO, cast
@@ -31,6 +32,11 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "python": ("args",),
 }
 _MAX_BYTES = 64 * 1024
+# Each is looked for in all that a run prints.
+_MAX_LINES = 1000
+# What is encoded is broken into lines of 76 (MIME) or 64 characters (PEM).
+_SHORTEST_LINE = 60
+_LINE_END = re.compile(rb"[\r\n]")
 MASK = b"***"
 
 # Shorter values would make any text unreadable, and hide nothing: they are guessed.
@@ -151,6 +157,8 @@ def _as_text(name: str, data: bytes) -> str:
     if "\0" in text:
         raise SecretRefused(f"secret {name} is refused: it has a NUL")
     text = text.removesuffix("\n")
+    if text.count("\n") >= _MAX_LINES:
+        raise SecretRefused(f"secret {name} is refused: it has more than {_MAX_LINES} lines")
     if not text:
         raise SecretRefused(f"secret {name} is refused: it is empty")
     return text
@@ -166,7 +174,9 @@ class Mask:
     def __init__(self, secrets: Mapping[str, str]) -> None:
         found = {each for value in secrets.values() for each in _spellings(value)}
         self._spellings = sorted(found, key=lambda each: (-len(each), each))
-        self.reach = max((len(each) - 1 for each in self._spellings), default=0)
+        self._encoded = {each for value in secrets.values() for each in _encodings(value)}
+        longest = max(map(len, self._spellings), default=0)
+        self.reach = longest and longest - 1 + 2 * (longest // _SHORTEST_LINE + 1)
 
     def hide(self, data: bytes, start: int = 0, end: int | None = None) -> bytes:
         """`data` from `start` to `end`, with *** for what is hidden; what lies outside of that is looked at."""
@@ -182,7 +192,13 @@ class Mask:
 
     def _hidden(self, data: bytes) -> list[tuple[int, int]]:
         """The stretches of `data` that are hidden, in order, none touching another."""
-        found = sorted(stretch for spelling in self._spellings for stretch in _occurrences(data, spelling))
+        found = [stretch for spelling in self._spellings for stretch in _occurrences(data, spelling)]
+        if self._encoded and _LINE_END.search(data):
+            unbroken = _Unbroken(data)
+            for spelling in self._encoded:
+                for first, last in _occurrences(unbroken.data, spelling):
+                    found.append((unbroken.place(first), unbroken.place(last - 1) + 1))
+        found.sort()
         joined: list[tuple[int, int]] = []
         for first, last in found:
             if joined and first <= joined[-1][1]:
@@ -193,17 +209,42 @@ class Mask:
 
     def held_back(self, data: bytes) -> int:
         """How many of the last bytes may be the beginning of something to hide."""
-        return max((_begun(data, spelling) for spelling in self._spellings), default=0)
+        begun = max((_begun(data, spelling) for spelling in self._spellings), default=0)
+        if self._encoded and _LINE_END.search(data, max(0, len(data) - self.reach)):
+            unbroken = _Unbroken(data)
+            size = max(_begun(unbroken.data, spelling) for spelling in self._encoded)
+            begun = max(begun, len(data) - unbroken.place(len(unbroken.data) - size)) if size else begun
+        return begun
 
     def hide_text(self, text: str) -> str:
         return self.hide(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
 def _occurrences(data: bytes, spelling: bytes) -> Iterator[tuple[int, int]]:
+    """In order; those that overlap, one after the other by the same step, as one: each search anew costs too much."""
     at = data.find(spelling)
     while at >= 0:
-        yield at, at + len(spelling)
-        at = data.find(spelling, at + 1)
+        first, following = at, data.find(spelling, at + 1)
+        step = following - at
+        if not 0 < step < len(spelling):
+            yield first, first + len(spelling)
+            at = following
+            continue
+        while data.startswith(spelling, following + step):
+            following += step
+        yield first, following + len(spelling)
+        at = data.find(spelling, following + 1)
+
+
+class _Unbroken:
+    """Bytes without their line ends, and where each of them stood: programs break what they encode into lines."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data.translate(None, b"\r\n")
+        self._places = [found.start() - number for number, found in enumerate(_LINE_END.finditer(data))]
+
+    def place(self, at: int) -> int:
+        return at + bisect_right(self._places, at)
 
 
 def _begun(data: bytes, spelling: bytes) -> int:
@@ -215,17 +256,23 @@ def _begun(data: bytes, spelling: bytes) -> int:
 
 
 def _spellings(value: str) -> set[bytes]:
-    """The value, as it may stand in what a job prints."""
+    """The value, as it may stand in what a job prints; also without the blanks around it, which shells drop."""
     plain = value.encode()
     if len(plain) < LEAST_HIDDEN:
         return set()
     if len(plain) < LEAST_SPELLED:
         return {plain}
-    lines = {line.encode() for line in value.splitlines() if len(line.encode()) >= LEAST_SPELLED}
+    lines = {text for line in value.splitlines() for text in (line, line.strip())}
+    short = {each.encode() for each in {value.strip(), *lines} if len(each.encode()) >= LEAST_SPELLED}
     escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
     quoted = {quote(value), quote(value, safe=""), quote_plus(value)}
     lower = {re.sub("%..", lambda code: code[0].lower(), each) for each in quoted}
-    return {plain} | lines | {each.encode() for each in escaped | quoted | lower} | set(_encoded(plain))
+    return {plain} | short | {each.encode() for each in escaped | quoted | lower} | _encodings(value)
+
+
+def _encodings(value: str) -> set[bytes]:
+    texts = {each.encode() for each in (value, value.strip())}
+    return {each for text in texts if len(text) >= LEAST_SPELLED for each in _encoded(text)}
 
 
 def _encoded(plain: bytes) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from forgeflow.config import Config, load_config
 from forgeflow.domain.run import Ending
 from forgeflow.executors.http import HttpExecutor
 from forgeflow.executors.output import OutputKeeper
+from forgeflow.executors.secrets import Mask
 from forgeflow.service.jobs import submit_job
 from forgeflow.service.requests import read_job_request
 from forgeflow.store.connection import Connection, connect
@@ -228,6 +229,16 @@ def _peak_bytes() -> int:
 def test_answer_is_kept_up_to_the_limit(server: HostileServer, size: int) -> None:
     limited = HttpExecutor(config(**{"executor.http.response_limit": str(size)}))
     assert call(limited, server.url("/ok"))[1] == "fine"[:size]
+
+
+def test_secret_that_the_limit_halves_is_not_shown(server: HostileServer) -> None:
+    limited = HttpExecutor(config(**{"executor.http.response_limit": "12"}))
+    run = claimed_run("http", {"url": server.url("/echo"), "body": f"it is {SECRET}, and more"})
+    keeper = OutputKeeper(1024)
+    keeper.hide(Mask({"token": SECRET}))
+    with orders_of() as (orders, _):
+        assert limited(run, orders, keeper).http_status == 200
+    assert keeper.output().head == "it is "
 
 
 @pytest.mark.parametrize(

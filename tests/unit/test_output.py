@@ -203,6 +203,53 @@ def test_secret_is_hidden_however_it_is_spelled_and_cut(spelling: str, step: int
         assert not any(part in text for part in (SECRET[4:12], spelling[8:-8]))
 
 
+LONG_SECRET = "".join(f"{number * 7919 % 1000:03}" for number in range(40))
+
+
+def broken(text: str, width: int, end: str) -> str:
+    return end.join(text[at : at + width] for at in range(0, len(text), width)) + end
+
+
+@pytest.mark.parametrize(("width", "end"), [(76, "\n"), (64, "\n"), (76, "\r\n")])
+@pytest.mark.parametrize("before", ["", "a", "ab", "user:" * 20])
+@pytest.mark.parametrize("step", [11, 10_000])
+def test_encoded_secret_that_is_broken_into_lines_is_hidden(width: int, end: str, before: str, step: int) -> None:
+    encoded = base64.b64encode(f"{before}{LONG_SECRET}, and more".encode()).decode()
+    data = f"begin\n{broken(encoded, width, end)}end".encode()
+    keeper = hiding(1000, LONG_SECRET)
+    found = pieces(keeper, *(data[at : at + step] for at in range(0, len(data), step)))
+    # Of the characters at both ends some bits are those of their neighbours.
+    first, last = (len(before) * 8 + 5) // 6, (len(before) + len(LONG_SECRET)) * 8 // 6
+    for text in (keeper.output().head, "".join(piece.text for piece in found)):
+        assert "".join(text.split()) == f"begin{encoded[:first]}***{encoded[last:]}end"
+
+
+@pytest.mark.parametrize("secret", ["  padded secret \t", "first line \n\t second line"])
+def test_secret_is_hidden_without_the_blanks_around_it(secret: str) -> None:
+    keeper = hiding(1000, secret)
+    keeper.feed("|".join(line.strip() for line in secret.splitlines()).encode())
+    assert set(keeper.output().head) <= set("*|")
+
+
+def test_secret_that_overlaps_itself_over_and_over_takes_no_time() -> None:
+    """Looked for anew at each place it would be minutes."""
+    mask = Mask({"token": "a" * 60_000})
+    assert mask.hide(b"a" * 131_072) == b"***"
+    assert mask.hide(b"b" + b"a" * 59_999 + b"b") == b"b" + b"a" * 59_999 + b"b"
+
+
+@pytest.mark.parametrize("size", range(1, len(SECRET) + 1))
+@pytest.mark.parametrize("limit", [8, 1000])
+def test_beginning_of_a_secret_at_a_cut_is_dropped(size: int, limit: int) -> None:
+    keeper = hiding(limit, SECRET)
+    for byte in f"it is {SECRET[:size]}".encode():
+        keeper.feed(bytes([byte]))
+    keeper.cut()
+    output = keeper.output()
+    assert (output.head + output.tail).endswith("is " if size < len(SECRET) else "***")
+    assert keeper.total_bytes == len("it is ") + (len(SECRET) if size == len(SECRET) else 0)
+
+
 @pytest.mark.parametrize("limit", range(20, 60))
 def test_secret_that_a_cut_halves_is_hidden_whole(limit: int) -> None:
     keeper = hiding(limit, SECRET)

@@ -37,11 +37,15 @@ def test_line_may_come_in_parts() -> None:
     assert (reader.percent, reader.note) == (42, "a note")
 
 
-def test_line_without_an_end_is_cut() -> None:
+@pytest.mark.parametrize("step", [1, 700, 65536])
+@pytest.mark.parametrize("line", [b"x" * 200_000, b"10%" + b" " * 1020 + b"secret", b"1%" + b"\t" * 20_000 + b"secret"])
+def test_line_that_is_too_long_is_dropped(line: bytes, step: int) -> None:
     reader = ProgressReader()
-    for _ in range(100):
-        reader.feed(b"x" * 65536)
-    reader.feed(b"\n3% after\n")
+    data = b"2% before\n" + line + b"\n"
+    for at in range(0, len(data), step):
+        reader.feed(data[at : at + step])
+    assert (reader.percent, reader.note) in ((2, "before"), (None, ""))
+    assert reader.feed(b"3% after\n")
     assert (reader.percent, reader.note) == (3, "after")
 
 

@@ -139,6 +139,7 @@ def test_credential_of_the_unit_comes_first(tmp_path: Path, monkeypatch: pytest.
         ("nul", "secret nul is refused: it has a NUL"),
         ("binary", "secret binary is refused: it is not UTF-8 text"),
         ("empty", "secret empty is refused: it is empty"),
+        ("lines", "secret lines is refused: it has more than 1000 lines"),
     ],
 )
 def test_file_that_is_not_trusted_is_refused_with_the_reason(name: str, told: str, tmp_path: Path) -> None:
@@ -150,6 +151,7 @@ def test_file_that_is_not_trusted_is_refused_with_the_reason(name: str, told: st
     write(tmp_path, "nul", b"a\0b")
     write(tmp_path, "binary", b"correct\xff")
     write(tmp_path, "empty", b"\n")
+    write(tmp_path, "lines", b"secret\n" * 1001)
     reason = refusal(name, tmp_path)
     assert reason.startswith(told)
     assert VALUE not in reason
